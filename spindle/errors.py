@@ -132,6 +132,14 @@ class ListenError(SpindleError, OSError):
     exit_code = 14
 
 
+class LinkError(SpindleError, ConnectionError):
+    """A request over a link has failed; `status` says how: cut, ended, range, refused, after, nobody or wrong."""
+
+    def __init__(self, message: str, status: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class NoResources(SpindleError, OSError):
     """This process can get no more memory or descriptors. It is nobody else's failure."""
 

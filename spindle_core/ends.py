@@ -45,9 +45,22 @@ class Loose:
             raise
         return made
 
+    def all(self) -> list[int]:
+        """Those that are left, which stay here."""
+        return list(self._fds)
+
     def take(self) -> int:
         """The first that is left; the caller's from now on."""
         return self._fds.pop(0)
+
+    def add(self, *fds: int) -> None:
+        """Some more."""
+        self._fds += fds
+
+    def keep(self, *fds: int) -> None:
+        """These have an owner now."""
+        for fd in fds:
+            self._fds.remove(fd)
 
     def close(self) -> None:
         """Those that are left. Idempotent."""

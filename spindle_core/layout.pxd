@@ -18,6 +18,14 @@ cdef extern from "layout.h" nogil:
     const uint64_t LINK_MAGIC
     const uint32_t LINK_REQUESTS_MAX, LINK_DONES_MAX, LINK_BOX_SIZE
 
+    cdef struct bell_page:
+        uint64_t magic
+        uint32_t node_id
+        uint64_t incarnation
+        uint64_t stopped
+        uint64_t sleeps
+        uint64_t called
+
     cdef struct post_page:
         uint64_t sent
         uint64_t taken
@@ -40,6 +48,7 @@ cdef extern from "layout.h" nogil:
         uint64_t submitted
         uint64_t dones_taken
         uint64_t messages_taken
+        bell_page bell
         link_request requests[256]
 
     cdef struct link_done:
@@ -95,14 +104,6 @@ cdef extern from "layout.h" nogil:
     cdef struct keyed_slot_header:
         slot_header slot
         uint64_t key
-
-    cdef struct bell_page:
-        uint64_t magic
-        uint32_t node_id
-        uint64_t incarnation
-        uint64_t stopped
-        uint64_t sleeps
-        uint64_t called
 
     cdef struct inbox_header:
         uint64_t magic

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
+from spindle.applications.links import ApplicationLinks
 from spindle.applications.notices import Notices
 from spindle.applications.open_ports import OpenPort, OpenPorts
 from spindle.applications.quotas import Quotas
@@ -116,6 +117,7 @@ class Application:
         self.watching = False
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
+        self._links = ApplicationLinks(self._node.links, str(self), permissions, self._within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
         config = self._node.config
@@ -227,6 +229,7 @@ class Application:
     async def _close_everything(self) -> None:
         """Ports first: a dead writer's claim must not hold anything. Then those of requests that are still running."""
         self.notices.end()
+        await self._links.end()
         await self._ports.close_all()
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -417,6 +420,36 @@ class Application:
     async def _get_status(self, request: pb.Request) -> Answer:
         return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
 
+    # --- links
+
+    async def _open_link(self, request: pb.Request) -> Answer:
+        opened = await self._links.open(request.open_link)
+        if opened is None:
+            return None
+        reply, fds = opened
+        with fds:
+            reply.number = request.number
+            self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds.all())
+        return None
+
+    async def _close_link(self, request: pb.Request) -> Answer:
+        await self._links.close(request.close_link.link)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _open_region(self, request: pb.Request) -> Answer:
+        return await self._links.open_region(request.open_region), []
+
+    async def _close_region(self, request: pb.Request) -> Answer:
+        await self._links.close_region(request.close_region)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _offer_region(self, request: pb.Request) -> Answer:
+        return await self._links.offer(request.offer_region)
+
+    async def _end_region(self, request: pb.Request) -> Answer:
+        await self._links.end_region(request.end_region.name)
+        return pb.Reply(done=pb.Done()), []
+
     # --- checks
 
     async def _known(self, name: str) -> TopicInfo:
@@ -469,4 +502,10 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "list_topics": "_list_topics",
     "get_view": "_get_view",
     "get_status": "_get_status",
+    "open_link": "_open_link",
+    "close_link": "_close_link",
+    "open_region": "_open_region",
+    "close_region": "_close_region",
+    "offer_region": "_offer_region",
+    "end_region": "_end_region",
 }

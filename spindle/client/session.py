@@ -168,7 +168,7 @@ class Session:
         from spindle_core.counters import Counters
         from spindle_core.memory import Mapping
 
-        with _take_fds(frame, 3) as fds:
+        with taken(frame, 3) as fds:
             self._counters: Counters = Counters.attach(fds.take())
             self._bell: Mapping = Mapping.attach(fds.take())
             self._bell_fd = Descriptor(fds.take())
@@ -252,7 +252,7 @@ class Session:
         reply, frame = self._open(
             topic, open_writer=pb.OpenWriter(
                 topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell, lease=lease_to_wire(lease)))
-        with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), _take_fds(frame, 3) as fds:
+        with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
             inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged)
@@ -286,7 +286,7 @@ class Session:
         info = topic_from_wire(reply.reader.topic)
         skips = after is not None and info.spec.level is not Level.UNORDERED
         count = 4 if reply.reader.table else 3
-        with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), _take_fds(frame, count) as fds:
+        with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), taken(frame, count) as fds:
             mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
             bell_fd, data_fd = self._bell_fd.copy(), fds.take()
             table = Mapping.attach(fds.take()) if reply.reader.table else None
@@ -450,7 +450,8 @@ class Descriptor:
         close(self._fd)
 
 
-def _take_fds(frame: Frame, count: int) -> Loose:
+def taken(frame: Frame, count: int) -> Loose:
+    """The descriptors of an answer, so many as there must be. Raises WireError."""
     from spindle_core.ends import Loose
 
     if len(frame.fds) != count:

@@ -50,6 +50,8 @@ from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.pool.service import KINDS as LINK_KINDS
+from spindle.pool.service import NodeLinks, is_for_links
 from spindle.proto import node_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.relay.claims import KINDS as RELAY_KINDS
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.leases import Lease
     from spindle.security.access import Credentials
-    from spindle.transport.network import Network
+    from spindle.transport.network import DataHello, Network
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
 
@@ -104,6 +106,7 @@ class Node:
         self._application_handler: ApplicationHandler | None = None
         self._listeners: list[Callable[[Event], None]] = []
         self.relays: RelayClaims  # of external clients
+        self.links: NodeLinks
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started = self._closed = False
@@ -149,6 +152,7 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
+                    self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
                     self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
@@ -174,10 +178,19 @@ class Node:
             return
         from spindle.transport.network import Network
 
-        network = Network(self.config, self._greet, lambda hello: self._changes.next.token_for(hello),
-                          lambda hello, fd: self._changes.next.take_stream(hello, fd))
+        network = Network(self.config, self._greet, self._token_for, self._take_stream)
         network.bind()
         self._network = self._peers.network = network
+
+    def _token_for(self, hello: DataHello) -> bytes | None:
+        """What the opener of a data connection has to know; None: nobody is expected."""
+        return self.links.token_for(hello) if is_for_links(hello) else self._changes.next.token_for(hello)
+
+    def _take_stream(self, hello: DataHello, fd: int) -> None:
+        if is_for_links(hello):
+            self.links.neighbours.take_stream(hello, fd)
+        else:
+            self._changes.next.take_stream(hello, fd)
 
     def _greet(self, conn: Connection) -> None:
         """A control connection from another host."""
@@ -261,6 +274,7 @@ class Node:
         self._peers.refusing = stopped
         if self._started:
             self.relays.stop(stopped)
+            self.links.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
             self.engine.stop(disconnect=False)
@@ -449,6 +463,8 @@ class Node:
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind in LINK_KINDS:
+            self.links.heard(peer, kind, message, fds)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
@@ -474,12 +490,19 @@ class Node:
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
         self._changed.set()
+        if self._started:
+            self.links.gone(peer)
         if self._started and not self._closed and not peer.cut:
             self._changes.peer_gone(self._known_member(peer), left=peer.left, why=peer.why, ended=peer.ended)
 
     def _on_ended(self, peer: Peer) -> None:
         if self._started and not self._closed:
             self._changes.peer_ended(peer.node_id, peer.incarnation)
+
+    def _endpoint_of(self, node_id: int) -> str:
+        """Where a member listens for other hosts; "": nowhere."""
+        member = None if self._view is None else self._view.member(node_id)
+        return "" if member is None else member.endpoint
 
     def _known_member(self, peer: Peer) -> Member:
         for view in (self._view, self._changes.machine.next_view, self._changes.machine.view):

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port")
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "open_link", "close_link", "open_region", "close_region", "offer_region", "end_region")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,12 @@ class Request(_message.Message):
     ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     WITHDRAW_FIELD_NUMBER: _ClassVar[int]
     CHANGE_PORT_FIELD_NUMBER: _ClassVar[int]
+    OPEN_LINK_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_LINK_FIELD_NUMBER: _ClassVar[int]
+    OPEN_REGION_FIELD_NUMBER: _ClassVar[int]
+    CLOSE_REGION_FIELD_NUMBER: _ClassVar[int]
+    OFFER_REGION_FIELD_NUMBER: _ClassVar[int]
+    END_REGION_FIELD_NUMBER: _ClassVar[int]
     number: int
     declare_topic: DeclareTopic
     open_writer: OpenWriter
@@ -36,7 +42,13 @@ class Request(_message.Message):
     announce: Announce
     withdraw: Withdraw
     change_port: ChangePort
-    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ...) -> None: ...
+    open_link: OpenLink
+    close_link: CloseLink
+    open_region: OpenRegion
+    close_region: CloseRegion
+    offer_region: OfferRegion
+    end_region: EndRegion
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., open_region: _Optional[_Union[OpenRegion, _Mapping]] = ..., close_region: _Optional[_Union[CloseRegion, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ...) -> None: ...
 
 class DeclareTopic(_message.Message):
     __slots__ = ("spec",)
@@ -144,6 +156,58 @@ class ChangePort(_message.Message):
     farewell: int
     def __init__(self, port: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., farewell: _Optional[int] = ...) -> None: ...
 
+class OpenLink(_message.Message):
+    __slots__ = ("node_id", "port", "memory")
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    port: int
+    memory: int
+    def __init__(self, node_id: _Optional[int] = ..., port: _Optional[int] = ..., memory: _Optional[int] = ...) -> None: ...
+
+class CloseLink(_message.Message):
+    __slots__ = ("link",)
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    def __init__(self, link: _Optional[int] = ...) -> None: ...
+
+class OpenRegion(_message.Message):
+    __slots__ = ("link", "name", "change")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    name: str
+    change: bool
+    def __init__(self, link: _Optional[int] = ..., name: _Optional[str] = ..., change: bool = ...) -> None: ...
+
+class CloseRegion(_message.Message):
+    __slots__ = ("link", "handle")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    handle: int
+    def __init__(self, link: _Optional[int] = ..., handle: _Optional[int] = ...) -> None: ...
+
+class OfferRegion(_message.Message):
+    __slots__ = ("name", "size", "writer", "atomics")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    ATOMICS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    size: int
+    writer: int
+    atomics: bool
+    def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., writer: _Optional[int] = ..., atomics: bool = ...) -> None: ...
+
+class EndRegion(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    def __init__(self, name: _Optional[str] = ...) -> None: ...
+
 class ListTopics(_message.Message):
     __slots__ = ("topic",)
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -195,7 +259,7 @@ class Welcome(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status")
+    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "link", "region", "offered")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -205,6 +269,9 @@ class Reply(_message.Message):
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    OFFERED_FIELD_NUMBER: _ClassVar[int]
     number: int
     topic: TopicInfo
     writer: WriterOpened
@@ -214,7 +281,34 @@ class Reply(_message.Message):
     topics: TopicList
     view: View
     status: Status
-    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ...) -> None: ...
+    link: LinkOpened
+    region: RegionOpened
+    offered: RegionOffered
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., region: _Optional[_Union[RegionOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ...) -> None: ...
+
+class LinkOpened(_message.Message):
+    __slots__ = ("link", "buffer")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    BUFFER_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    buffer: int
+    def __init__(self, link: _Optional[int] = ..., buffer: _Optional[int] = ...) -> None: ...
+
+class RegionOpened(_message.Message):
+    __slots__ = ("handle", "size", "rights")
+    HANDLE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    RIGHTS_FIELD_NUMBER: _ClassVar[int]
+    handle: int
+    size: int
+    rights: int
+    def __init__(self, handle: _Optional[int] = ..., size: _Optional[int] = ..., rights: _Optional[int] = ...) -> None: ...
+
+class RegionOffered(_message.Message):
+    __slots__ = ("key",)
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    key: int
+    def __init__(self, key: _Optional[int] = ...) -> None: ...
 
 class WriterOpened(_message.Message):
     __slots__ = ("port", "topic", "writer_id", "slots", "sent_ns")

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
 
 FRAME_BYTES_MAX = 8 << 20  # a view of all topics has less than 1 MiB; messages travel in pieces
 BULK_QUEUED_MAX = 256 << 10  # bytes that wait for a node when the next piece of something large is queued
-FDS_MAX = 3
+FDS_MAX = 5  # an offer of links has most
+CARRY_FDS = ("row_offer", "link_offer", "link_mapped")
 # That a node may read nothing. A member that hangs is suspected within a minute, the most that suspect_timeout_s is.
 # Who is none is suspected by nobody, and would be told of each view until its queue is full.
 UNREAD_TIME_S = 120.0
@@ -298,7 +299,7 @@ class Peers:
         peer.conn.set_limits(self._limits)
         self.connected[peer.node_id] = peer
         self._on_added(peer)
-        peer.conn.start(lambda frame: self._receive(peer, frame), lambda _: self._ended(peer))
+        peer.conn.start(lambda frame: self._receive(peer, frame), lambda error: self._ended(peer, error))
         self._watch_process(peer)
 
     def _watch_process(self, peer: Peer) -> None:
@@ -351,7 +352,7 @@ class Peers:
         if peer.cut:  # what else it has to say counts no more
             frame.close_fds()
             return
-        if message.WhichOneof("body") != "row_offer":
+        if message.WhichOneof("body") not in CARRY_FDS:
             frame.close_fds()
         self._on_message(peer, message, frame.take_fds())
 
@@ -389,8 +390,10 @@ class Peers:
 
     # --- ending
 
-    def _ended(self, peer: Peer) -> None:
-        """The connection has ended."""
+    def _ended(self, peer: Peer, error: SpindleError | None = None) -> None:
+        """The connection has ended. Where `error` is more than that: this node has ended it because of what came."""
+        if error is not None and not isinstance(error, ConnectionEnded):
+            LOG.warning("the connection to %s ends: %s", peer, error)
         if self.connected.get(peer.node_id) is not peer:  # reported already
             return
         if peer.farewell is None and peer.pid_fd >= 0 and not peer.process_ended():

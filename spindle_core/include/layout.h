@@ -311,9 +311,11 @@ struct link_user_page {
     uint64_t dones_taken;
     uint64_t messages_taken;   /* bytes of the box */
     uint64_t reserved1[6];
+    struct bell_page bell;     /* of the thread that uses this end; only `sleeps` counts (bell.pxd) */
+    uint64_t reserved2[2];
     struct link_request requests[LINK_REQUESTS_MAX];
 };
-_Static_assert(offsetof(struct link_user_page, requests) == 2 * CACHE_LINE, "two lines");
+_Static_assert(offsetof(struct link_user_page, requests) == 3 * CACHE_LINE, "three lines");
 
 struct link_done {
     uint64_t cookie;

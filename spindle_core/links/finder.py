@@ -20,7 +20,7 @@ from spindle_core.links.exports import LEASE_NS
 from spindle_core.links.pool import Link, Pool
 from spindle_core.memory import Mapping
 
-WRITE = 2  # of the rights in a grant (regions.pxd)
+READ, WRITE = 1, 2  # of the rights in a grant (regions.pxd)
 READS_MAX = 64  # lookups on the way at a time; others wait
 TRIES_MAX = 100  # of an entry that is always being written
 CACHE_MAX = 4096  # regions that are remembered
@@ -59,6 +59,16 @@ class Finder:
         self._memory = Mapping.create("spindle-lookups", READS_MAX * WINDOW_SIZE)
         self._links: dict[tuple[int, int], tuple[str, bytes]] = {}  # link and handle: its region
         self.reads = 0
+
+    @property
+    def asker(self) -> Asker:
+        """Where lookups complete; advance() takes them."""
+        return self._asker
+
+    @property
+    def waits(self) -> bool:
+        """Lookups could not be sent yet."""
+        return bool(self._queue)
 
     # ---- nodes ----
 
@@ -152,19 +162,22 @@ class Finder:
 
     # ---- regions of links ----
 
-    def open(self, link: Link, name: str, now_ns: int, opened: Callable[[int, str], None]) -> None:
-        """Lets a link use a region of its node. Calls `opened` with the handle, or with -1 and why not: at once if the
-        region is known, else from advance(). ValueError for what can't be a name."""
-        self.look_up(link.node, name, now_ns, partial(self._open_found, link, name, opened))
+    def open(self, link: Link, name: str, now_ns: int, opened: Callable[[int, str], None], change: bool = True) -> None:
+        """Lets a link use a region of its node; without `change` it can only read. Calls `opened` with the handle, or
+        with -1 and why not: at once if the region is known, else from advance(). ValueError for what can't be a
+        name."""
+        self.look_up(link.node, name, now_ns, partial(self._open_found, link, name, opened, change))
 
-    def _open_found(self, link: Link, name: str, opened: Callable[[int, str], None], entry: Entry | None, why: str
-                    ) -> None:
+    def _open_found(self, link: Link, name: str, opened: Callable[[int, str], None], change: bool,
+                    entry: Entry | None, why: str) -> None:
         if entry is None:
             opened(-1, why)
             return
         key, size, rights, remote_key, remote = GRANT.unpack(entry.grant)
         if entry.writer != self._own_id:
             rights &= ~WRITE
+        if not change:
+            rights &= READ
         memory = None
         if self._regions.part_of(link.peer) == "shm":
             memory = self._mapping_of(link.node, key)

@@ -21,6 +21,7 @@ one node, over a physical connection of the pool that other links use as well.
   short messages that were submitted meanwhile.
 - A message of more than LINK_INLINE_MAX bytes stays where it is until the receiver's pool reads it, one-sidedly,
   straight into the memory that the receiver posted (the paper's zero-copy protocol, section 4.5).
+- A user that sleeps is rung once for all that a run has for it (bell.pxd).
 - A link moves from one connection to another with its order kept (section 4.6): it submits nothing until all that it
   had on the old one has completed.
 
@@ -131,6 +132,7 @@ cdef struct link_t:
     uint32_t peer                # the connection in use; NO_PEER: of no node, it is bound to a port
     uint32_t next_peer           # while it moves
     uint64_t port                # 0: none
+    uint64_t sends_to            # the only port that it may send to, beside links; 0: any
     asker_t asker
     link_user_page *user
     link_pool_page *pool
@@ -148,6 +150,10 @@ cdef struct link_t:
     posted_t posted[POSTED_MAX]
     # How much it is used, since somebody last looked
     uint64_t requests, bytes
+    # The bell of its user
+    uint8_t news                 # something that it may sleep for
+    int end                      # where it is rung (events.pxd); -1: it never sleeps
+    uint64_t rung
 
 
 cdef struct pool_t:

@@ -22,11 +22,15 @@ cdef class Link:
     cdef int check(self, handle, const char *what) except -1
 
 
+cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil
+
+
 cdef class Pool:
     cdef pool_t *state
     cdef readonly Regions regions
     cdef dict nodes              # id of a node: its connections, the shared one first
     cdef dict links              # id: its Link, until nothing of it is on the way
+    cdef set closing             # Links whose users have gone
     cdef list free_places
     cdef list uses               # of each place: how often
     cdef Asker fetching

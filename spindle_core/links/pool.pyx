@@ -12,6 +12,7 @@ from libc.string cimport memcpy, memset
 from spindle_core.fabric.regions.flights cimport post, tell
 from spindle_core.fabric.regions.regions cimport (
     NO_PEER,
+    PEERS_MAX,
     REQUEST_DONE,
     REQUEST_READ,
     Asker,
@@ -56,7 +57,7 @@ from spindle_core.links.links cimport (
     posted_t,
 )
 from spindle_core.links.notes cimport lose, owe, pay, take_notes
-from spindle_core.links.serving cimport break_link, errand, give, serve
+from spindle_core.links.serving cimport break_link, errand, give, ring_user, serve
 from spindle_core.memory cimport Mapping
 
 cdef enum:
@@ -108,6 +109,8 @@ cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil:
             look_after(s, s.links[i])
             if s.links[i].state != LINK_CLOSING:
                 total += give(s.links[i])
+                if s.links[i].news:
+                    ring_user(s.links[i])
     return total
 
 
@@ -141,6 +144,15 @@ cdef class Link:
         found = self.state.requests, self.state.bytes
         self.state.requests = self.state.bytes = 0
         return found
+
+    def sends_to(self, uint32_t port):
+        """From now on its user's messages may go to this port only (0xFFFFFFFF: to none), and to links."""
+        self.state.sends_to = port
+
+    def rung_at(self, int end):
+        """Where the user is rung when it sleeps: this end of a doorbell (ends.make_ends), which must stay open until
+        the link is closed. -1: nowhere."""
+        self.state.end = end
 
     def add_buffer(self, Mapping memory not None):
         """Lets the user's requests use this memory of its own; returns its handle. ValueError beyond BUFFERS_MAX."""
@@ -222,7 +234,7 @@ cdef class Pool:
         self.mapping_of = mapping_of or (lambda peer, key: None)
         self.replies = []
         self.state.regions = regions.state
-        self.nodes, self.links = {}, {}
+        self.nodes, self.links, self.closing = {}, {}, set()
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
         self.fetching = Asker()
@@ -291,6 +303,7 @@ cdef class Pool:
         self.uses[place] += 1
         link.pool, link.node, link.opened, link.memories, link.registered = self, node, {}, {}, {}
         link.state.asker.capacity = LINK_DONES_MAX
+        link.state.end = -1
         link.state.id = <uint64_t>self.uses[place] << 16 | place
         link.state.peer = NO_PEER if node is None else self.nodes[node][0]
         link.state.user = <link_user_page *>link.user_page.base
@@ -322,6 +335,7 @@ cdef class Pool:
             self.state.ports[link.state.port] = NULL
             link.state.port = 0
         link.state.state = LINK_CLOSING
+        self.closing.add(link)
 
     def move(self, Link link not None, uint32_t peer):
         """Has a link go on over another connection to its node, in order. ValueError where that leads elsewhere."""
@@ -333,6 +347,20 @@ cdef class Pool:
         link.state.state = LINK_MOVING
 
     # ---- driving ----
+
+    @property
+    def waits(self):
+        """tidy() has something to do that nothing will tell of: users that have gone, answers that had no room."""
+        return bool(self.closing) or bool(self.replies)
+
+    @property
+    def has_failed(self):
+        """A connection has ended by itself and was not removed yet (Regions.failures)."""
+        cdef uint32_t i
+        for i in range(<uint32_t>PEERS_MAX):
+            if self.state.regions.peers[i].part != NULL and self.state.regions.peers[i].failed:
+                return True
+        return False
 
     def run(self, uint64_t now_ns):
         """Takes what has come, serves each link in its turn, and gives completions; returns how much that was."""
@@ -362,12 +390,12 @@ cdef class Pool:
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
         self.finish_fetches()
-        for link in list(self.links.values()):
-            if link.state.state == LINK_CLOSING:
-                look_after(self.state, &link.state)
-                link.state.asker.tail = link.state.asker.head
-                if is_idle(&link.state):
-                    self.forget(link)
+        for link in list(self.closing):
+            look_after(self.state, &link.state)
+            link.state.asker.tail = link.state.asker.head
+            if is_idle(&link.state):
+                self.closing.discard(link)
+                self.forget(link)
         return leases
 
     cdef int forget(self, Link link) except -1:

@@ -4,11 +4,12 @@ Rules: what stands in the user's page is read once, into a local, and checked be
 that link alone. A submission counts as taken when its requests are posted, its message was taken by the receiver, or it
 has failed; until then it stays in the user's ring.
 """
-from libc.errno cimport EAGAIN, EFAULT, EINVAL, ENOENT, EPIPE
+from libc.errno cimport EACCES, EAGAIN, EFAULT, EINVAL, ENOENT, EPIPE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
-from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.atomics cimport fence_store_load, u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.events cimport end_ring
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, put_at
 from spindle_core.fabric.regions.flights cimport post, tell
 from spindle_core.fabric.regions.regions cimport (
@@ -62,6 +63,7 @@ cdef void break_link(link_t *link, uint32_t why) noexcept nogil:
     """This link is over; whoever uses others notices nothing."""
     if link.state != LINK_BROKEN:
         link.state = LINK_BROKEN
+        link.news = 1
         u64_store_release(&link.pool.broken, why)
 
 
@@ -112,6 +114,7 @@ cdef bint give(link_t *link) noexcept nogil:
         return False
     # SYNC POINT: completion. Pairs with the user's take(): the completion before the count.
     u64_store_release(&link.pool.dones, link.told)
+    link.news = 1
     return True
 
 
@@ -131,7 +134,21 @@ cdef bint put_in_box(link_t *link, uint64_t sender, uint64_t node, const char *d
     link.boxed += boxed(length + 16)
     # SYNC POINT: message. Pairs with the user's messages(): the message before the count.
     u64_store_release(&link.pool.messages, link.boxed)
+    link.news = 1
     return True
+
+
+cdef void ring_user(link_t *link) noexcept nogil:
+    """Wakes the user if it sleeps, for all that it was given since."""
+    cdef uint64_t sleep
+    link.news = 0
+    if link.end < 0:
+        return
+    fence_store_load()
+    sleep = u64_load_relaxed(&link.user.bell.sleeps)
+    if sleep & 1 and sleep != link.rung:
+        link.rung = sleep
+        end_ring(link.end)
 
 
 # ---- submissions ---------------------------------------------------------------------------------------------------
@@ -259,6 +276,8 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
         return False
     if first.offset > PORTS_MAX or link.peer == NO_PEER and first.offset:
         return wrong(link, 1, first.cookie, EINVAL)
+    if link.sends_to and first.offset and first.offset != link.sends_to:
+        return wrong(link, 1, first.cookie, EACCES)
     if own_memory(link, first, False) == NULL:
         return wrong(link, 1, first.cookie, EFAULT)
     if first.length > LINK_INLINE_MAX:

@@ -9,7 +9,16 @@ import os
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
+from spindle_core.atomics cimport (
+    cpu_relax,
+    fence_store_load,
+    monotonic_ns,
+    u64_load_acquire,
+    u64_load_relaxed,
+    u64_store_release,
+)
+from spindle_core.bell cimport fall_asleep, ring_once, wake_up
+from spindle_core.events cimport c_close, end_fd, end_wait
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, take_at
 from spindle_core.fabric.regions.regions cimport (
     LIST_MAX,
@@ -20,10 +29,12 @@ from spindle_core.fabric.regions.regions cimport (
     REQUEST_WRITE,
 )
 from spindle_core.layout cimport (
+    BELL_MAGIC,
     LINK_BOX_SIZE,
     LINK_DONES_MAX,
     LINK_MAGIC,
     LINK_REQUESTS_MAX,
+    bell_page,
     link_done,
     link_pool_page,
     link_request,
@@ -42,22 +53,38 @@ PAGE_SIZES = sizeof(link_user_page), sizeof(link_pool_page)      # bytes: of the
 
 
 cdef class LinkUser:
-    """`user_page`: mapped for writing, `pool_page`: for reading. ValueError where they are no pages of a link."""
+    """`user_page`: mapped for writing, `pool_page`: for reading. `bell` and `bell_fd`: by which the pool is rung;
+    `end`: at which this end is (events.pxd). Takes over both descriptors, whatever happens.
+
+    ValueError where these are no pages of a link.
+    """
 
     cdef link_user_page *user
     cdef const link_pool_page *pool
     cdef object kept
+    cdef const bell_page *bell   # of who drives the pool; NULL: it looks by itself
+    cdef int bell_fd, end
+    cdef uint64_t rung
     cdef uint64_t filled         # requests that were added, submitted or not
     cdef uint64_t list_from      # the first of the list that is being made
 
-    def __init__(self, Mapping user_page not None, Mapping pool_page not None):
+    def __cinit__(self, Mapping user_page not None, Mapping pool_page not None, Mapping bell=None, int bell_fd=-1,
+                  int end=-1):
+        self.bell_fd, self.end = bell_fd, end
+
+    def __init__(self, Mapping user_page not None, Mapping pool_page not None, Mapping bell=None, int bell_fd=-1,
+                 int end=-1):
+        if bell is not None:
+            if bell.size < sizeof(bell_page) or (<const bell_page *>bell.base).magic != BELL_MAGIC:
+                raise ValueError("this mapping is no doorbell of this version")
+            self.bell = <const bell_page *>bell.base
         if user_page.size < sizeof(link_user_page) or pool_page.size < sizeof(link_pool_page) or not user_page.writable:
             raise ValueError("these mappings are no pages of a link")
         self.user = <link_user_page *>user_page.base
         self.pool = <link_pool_page *>pool_page.base
         if self.user.magic != LINK_MAGIC or self.pool.magic != LINK_MAGIC:
             raise ValueError("these mappings are no pages of a link of this version")
-        self.kept = user_page.view(), pool_page.view()
+        self.kept = user_page.view(), pool_page.view(), None if bell is None else bell.view()
         self.filled = self.list_from = u64_load_relaxed(&self.user.submitted)
 
     # ---- submitting ----
@@ -133,10 +160,61 @@ cdef class LinkUser:
         # SYNC POINT: submission. Pairs with serve(): the requests before the count.
         u64_store_release(&self.user.submitted, self.filled)
         self.list_from = self.filled
+        if self.bell != NULL:
+            fence_store_load()
+            ring_once(self.bell, self.bell_fd, &self.rung)
 
     def drop(self):
         """Forgets the list that was being made."""
         self.filled = self.list_from
+
+    # ---- waiting ----
+
+    cdef bint has_news(self) noexcept nogil:
+        return (u64_load_acquire(&self.pool.dones) != u64_load_relaxed(&self.user.dones_taken)
+                or u64_load_acquire(&self.pool.messages) != u64_load_relaxed(&self.user.messages_taken)
+                or u64_load_acquire(&self.pool.broken) != 0)
+
+    def wait(self, double timeout_s, double spin_s=0.0):
+        """Blocks until there are completions or messages, or the link is broken (True), or for `timeout_s` seconds
+        (False). It looks for `spin_s` seconds before it sleeps. A signal ends the wait: False, or what its handler
+        raises."""
+        cdef uint64_t now = monotonic_ns()
+        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
+        cdef bint found = False
+        cdef int ms
+        with nogil:
+            while True:
+                found = self.has_news()
+                now = monotonic_ns()
+                if found or now >= until:
+                    break
+                if now < busy_until or self.end < 0:
+                    cpu_relax()
+                    continue
+                fall_asleep(&self.user.bell)
+                if self.has_news():
+                    wake_up(&self.user.bell)
+                    continue
+                ms = <int>min((until - now + 999999) // 1000000, <uint64_t>1000000000)
+                ms = end_wait(self.end, ms)
+                wake_up(&self.user.bell)
+                if ms < 0:
+                    found = self.has_news()
+                    break
+        return found
+
+    def close(self):
+        """Gives its descriptors back. Idempotent."""
+        if self.bell_fd >= 0:
+            c_close(self.bell_fd)
+        if self.end >= 0:
+            c_close(end_fd(self.end))
+        self.bell_fd = self.end = -1
+        self.bell = NULL
+
+    def __dealloc__(self):
+        self.close()
 
     # ---- taking ----
 

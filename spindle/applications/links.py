@@ -1,0 +1,282 @@
+"""What one application has of its node's links: links, and regions that it offers.
+
+Rules:
+- The memory of links and regions is the node's, and handed to the application: so its size is what was agreed, whoever
+  has it mapped, and its end takes nothing away from others.
+- What an application may reach follows the rules about topics ([access]), by the names of regions and ports: who offers
+  a region or binds a port must be allowed to publish or subscribe to a topic of that name, who reads it or takes its
+  messages to subscribe to it, who changes it or sends to it to publish it. The name of port 7 is `port/7`.
+- All of it ends with the application: its links at once; its regions are found no more, and their memory goes after the
+  longest lease that somebody may have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from spindle.errors import ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
+from spindle.pool.lives import node_of
+from spindle.proto import attach_pb2 as pb
+from spindle_core.ends import Loose, end_of, heard_by, make_ends
+
+if TYPE_CHECKING:
+    from spindle.pool.pooling import Pooling
+    from spindle.pool.service import NodeLinks
+    from spindle.security.access import Permissions
+    from spindle_core.links.directory import Entry
+    from spindle_core.links.pool import Link
+    from spindle_core.memory import Mapping
+
+LINKS_MAX = 256  # of one application
+REGIONS_MAX = 64
+MEMORY_MAX = 1 << 30  # bytes of all its links and regions
+LINK_BYTES = 320 << 10  # about what a link costs beside its memory
+RIGHT_CHANGE = 2 | 4  # of regions.pxd: to write, to change words
+NO_PORT = 0xFFFFFFFF
+ANY_PORT = "port/*"  # who may publish a topic of that name may send to all
+
+
+def port_name(port: int) -> str:
+    """The name by which access rules know a port."""
+    return f"port/{port}"
+
+
+class _OpenLink:
+    """One link, with the descriptors that only the node needs."""
+
+    def __init__(self, link: Link, node_life: int, memory: Mapping, ring_end: int, heard: int) -> None:
+        self.link, self.life, self.memory = link, node_life, memory
+        self.ring_end, self.heard = ring_end, heard
+
+    @property
+    def bytes(self) -> int:
+        return LINK_BYTES + int(self.memory.size)
+
+
+class ApplicationLinks:
+    """See the module's text."""
+
+    def __init__(self, links: NodeLinks, who: str, permissions: Permissions, within: bool) -> None:
+        self._links, self._who, self._permissions, self._within = links, who, permissions, within
+        self._open: dict[int, _OpenLink] = {}
+        self._regions: dict[str, Mapping] = {}
+        self._opening = 0  # links that are being opened
+        self.ended = False
+
+    # --- links
+
+    async def open(self, wanted: pb.OpenLink) -> tuple[pb.Reply, Loose] | None:
+        """The reply, and descriptors that go with it; None: the application has ended meanwhile. Raises
+        SpindleError."""
+        from spindle_core.memory import Mapping
+
+        self._check_host()
+        if wanted.port:
+            name = port_name(wanted.port)
+            (self._permissions.check_publish if wanted.node_id else self._permissions.check_subscribe)(name)
+        if not wanted.node_id and not wanted.port:
+            raise ConfigError("a link leads to a node, or is bound to a port: this one does neither")
+        if len(self._open) + self._opening >= LINKS_MAX:
+            raise ConfigError(f"{LINKS_MAX} links of one program are the limit")
+        self._check_room(LINK_BYTES + wanted.memory, f"a link with {wanted.memory} bytes of memory")
+        self._opening += 1
+        try:
+            pooling = self._links.pooling()
+            life = await self._links.neighbours.reach(wanted.node_id) if wanted.node_id else 0
+            with Loose() as made:
+                try:
+                    memory = Mapping.create("spindle-link-memory", max(1, wanted.memory))
+                    opened, fds = await self._make(pooling, life, wanted, memory, made)
+                except OSError as error:
+                    if isinstance(error, SpindleError):
+                        raise
+                    raise shortage(error, "another link") or NoResources(f"no link: {error}") from error
+            if self.ended:
+                fds.close()
+                await self._close(opened)
+                return None
+            self._open[opened.link.id] = opened
+            return pb.Reply(link=pb.LinkOpened(link=opened.link.id, buffer=0)), fds
+        finally:
+            self._opening -= 1
+
+    async def _make(self, pooling: Pooling, life: int, wanted: pb.OpenLink, memory: Mapping, made: Loose
+                    ) -> tuple[_OpenLink, Loose]:
+        ours, theirs = make_ends(self._within)
+        made.add(ours, theirs)
+        ring = Loose.events(1).take()
+        made.add(ring)
+        heard = heard_by(ring)
+        made.add(heard)
+
+        def open_link() -> Link:
+            link = pooling.pool.open_link(life or None)
+            try:
+                link.add_buffer(memory)
+                link.rung_at(end_of(ours))
+                if not life:
+                    pooling.pool.bind(link, wanted.port)
+                elif wanted.port or not self._permissions.may_publish(ANY_PORT):
+                    link.sends_to(wanted.port or NO_PORT)
+            except BaseException:
+                pooling.pool.close_link(link)
+                raise
+            return link
+
+        try:
+            link = await pooling.do(open_link)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        fds = Loose.copies(link.user_page.fd, link.pool_page.fd, pooling.shm.bell.fd, ring, theirs, memory.fd)
+        try:
+            pooling.driver.hear(heard)
+        except OSError:
+            fds.close()
+            await pooling.do(lambda: pooling.pool.close_link(link))
+            raise
+        made.keep(ours, heard)
+        return _OpenLink(link, life, memory, ours, heard), fds
+
+    async def close(self, number: int) -> None:
+        """Raises ConfigError where it isn't open."""
+        await self._close(self._take(number))
+
+    def _take(self, number: int) -> _OpenLink:
+        opened = self._open.pop(number, None)
+        if opened is None:
+            raise ConfigError(f"link {number:#x} is not open")
+        return opened
+
+    async def _close(self, opened: _OpenLink) -> None:
+        pooling = self._links.pooling()
+
+        def close_link() -> None:
+            pooling.finder.forget(opened.link)
+            pooling.pool.close_link(opened.link)
+
+        try:
+            await pooling.do(close_link)
+        finally:
+            with contextlib.suppress(OSError, ValueError):  # the pool has ended
+                pooling.driver.unhear(opened.heard)
+            os.close(opened.heard)
+            os.close(opened.ring_end)
+
+    # --- regions of others
+
+    async def open_region(self, wanted: pb.OpenRegion) -> pb.Reply:
+        """Raises ConfigError, ConnectionEnded, AccessDenied."""
+        name = wanted.name
+        self._permissions.check_subscribe(name)
+        if wanted.change:
+            self._permissions.check_publish(name)
+        opened = self._open.get(wanted.link)
+        if opened is None or not opened.life:
+            raise ConfigError(f"link {wanted.link:#x} is not open, or leads to no node")
+        pooling = self._links.pooling()
+        link = opened.link
+        entry = await self._find(pooling, opened.life, name)
+        key, size, rights = self._seen(pooling, opened.life, entry, wanted.change)
+        if pooling.is_here(opened.life) and pooling.mapping_of(opened.life, key) is None:
+            await self._links.neighbours.have_mapped(opened.life, key)
+        handle, why = await pooling.ask(
+            lambda answer: pooling.finder.open(link, name, time.monotonic_ns(), answer, change=wanted.change))
+        if handle < 0:
+            raise ConnectionEnded(why)
+        return pb.Reply(region=pb.RegionOpened(handle=handle, size=size, rights=rights))
+
+    async def _find(self, pooling: Pooling, life: int, name: str) -> Entry:
+        try:
+            entry, why = await pooling.ask(
+                lambda answer: pooling.finder.look_up(life, name, time.monotonic_ns(), answer))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if entry is None:
+            raise ConnectionEnded(why.replace(str(life), str(node_of(life))))
+        return entry
+
+    def _seen(self, pooling: Pooling, life: int, entry: Entry, change: bool) -> tuple[int, int, int]:
+        """(key, size, rights) of a region for this node."""
+        from spindle_core.fabric.regions.regions import GRANT
+
+        key, size, rights, _, _ = GRANT.unpack(entry.grant)
+        if entry.writer != pooling.life:
+            rights &= ~2
+        if change and not rights & RIGHT_CHANGE:
+            raise ConfigError(f"region {entry.name!r} of node {node_of(life)} is open to reads only, for this node")
+        return key, size, rights if change else rights & ~RIGHT_CHANGE
+
+    async def close_region(self, wanted: pb.CloseRegion) -> None:
+        """Raises ConfigError."""
+        opened = self._open.get(wanted.link)
+        if opened is None:
+            raise ConfigError(f"link {wanted.link:#x} is not open")
+        pooling = self._links.pooling()
+        try:
+            await pooling.do(lambda: pooling.finder.close(opened.link, wanted.handle))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+    # --- regions that it offers
+
+    async def offer(self, wanted: pb.OfferRegion) -> tuple[pb.Reply, list[int]] | None:
+        """Raises ConfigError, ConnectionEnded, AccessDenied, NoResources."""
+        from spindle_core.memory import Mapping
+
+        self._check_host()
+        self._permissions.check_declare(wanted.name)
+        if not wanted.size:
+            raise ConfigError(f"region {wanted.name!r} must have at least a byte")
+        if len(self._regions) >= REGIONS_MAX:
+            raise ConfigError(f"{REGIONS_MAX} regions of one program are the limit")
+        if wanted.writer and wanted.atomics:
+            raise ConfigError(f"region {wanted.name!r} is open to the writes of one node, or to atomics of all: not "
+                              "to both")
+        self._check_room(wanted.size, f"region {wanted.name!r} of {wanted.size} bytes")
+        pooling = self._links.pooling()
+        life = await self._links.neighbours.reach(wanted.writer) if wanted.writer else 0
+        try:
+            memory = Mapping.create("spindle-region", wanted.size)
+        except OSError as error:
+            raise shortage(error, f"region {wanted.name!r}") or NoResources(str(error)) from error
+        try:
+            key = await pooling.do(lambda: pooling.exports.offer(
+                wanted.name, memory, writer=life, atomics=wanted.atomics))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        if self.ended:
+            await pooling.do(lambda: pooling.exports.end(wanted.name, time.monotonic_ns()))
+            return None
+        self._regions[wanted.name] = memory
+        return pb.Reply(offered=pb.RegionOffered(key=key)), [memory.fd]
+
+    async def end_region(self, name: str) -> None:
+        """Raises ConfigError where it isn't this application's."""
+        if self._regions.pop(name, None) is None:
+            raise ConfigError(f"this program offers no region {name!r}")
+        pooling = self._links.pooling()
+        await pooling.do(lambda: pooling.exports.end(name, time.monotonic_ns()))
+
+    # --- all of it
+
+    def _check_host(self) -> None:
+        if not self._permissions.peer.local:
+            raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
+
+    def _check_room(self, size: int, what: str) -> None:
+        used = sum(one.bytes for one in self._open.values()) + sum(one.size for one in self._regions.values())
+        if used + size > MEMORY_MAX:
+            raise ConfigError(f"{what}: {MEMORY_MAX >> 20} MiB for all links and regions of one program are the limit, "
+                              f"and {used} bytes are in use")
+
+    async def end(self) -> None:
+        """The application has gone. Idempotent."""
+        self.ended = True
+        with contextlib.suppress(SpindleError):  # the node ends as well
+            for number in list(self._open):
+                await self.close(number)
+            for name in list(self._regions):
+                await self.end_region(name)

@@ -1,0 +1,375 @@
+"""Links as programs use them.
+
+A link leads to one node. Over it a program reads and changes regions that programs of that node offer, and sends
+messages to ports that they listen at. The program's own node makes and checks everything; what it does after a link is
+open goes through memory that both share, without a system call while both are awake.
+
+Rules: a link, a port or a region is for one thread at a time. What a program has open ends with its session.
+"""
+
+from __future__ import annotations
+
+import itertools
+import struct
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import ConfigError, LinkError, SpindleError, shortage
+from spindle.pool.lives import node_of
+
+if TYPE_CHECKING:
+    from spindle.client.session import Session
+    from spindle_core.links.user import LinkUser
+    from spindle_core.memory import Mapping
+
+MEMORY = 1 << 16  # bytes of a link, unless asked for otherwise
+MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
+TIMEOUT_S = 5.0
+SPIN_S = 50e-6  # a wait looks so long before it sleeps
+LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
+READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
+_HEAD = struct.Struct("<Q")  # of each message: 0, or the number of a call; an answer has the number of its call
+FAILED = {
+    "cut": "the connection to node {node} ended in the middle: it may have happened, or not",
+    "ended": "the region has ended, or its lease could not be renewed",
+    "range": "it goes past the end of the region, or is not aligned",
+    "refused": "this node may not do that",
+    "after": "a request before it failed",
+    "nobody": "nobody is there",
+}
+
+
+def check_host(session: Session) -> None:
+    """Raises ConfigError for a session with a node of another host."""
+    if not session.beside_node:
+        raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
+
+
+@dataclass(frozen=True)
+class Message:
+    """What came to a port: from whom, and whether it waits for an answer (`Port.answer`)."""
+
+    data: bytes
+    node_id: int
+    sender: int  # link of the sender, at its node
+    call: int  # 0: it is no call
+    life: int
+
+
+class _End:
+    """The program's end of one link, bound or not."""
+
+    def __init__(self, session: Session, wanted: dict[str, Any]) -> None:
+        from spindle.client.session import taken
+        from spindle.proto import attach_pb2 as pb
+        from spindle_core.ends import end_of
+        from spindle_core.links.user import LinkUser
+        from spindle_core.memory import Mapping
+
+        check_host(session)
+        reply, frame = session._channel.request(open_link=pb.OpenLink(**wanted))
+        self._session, self.id, self.buffer = session, reply.link.link, reply.link.buffer
+        self.closed = False
+        try:
+            with taken(frame, 6) as fds:
+                user_page, pool_page = Mapping.attach(fds.take(), writable=True), Mapping.attach(fds.take())
+                bell = Mapping.attach(fds.take())
+                self.user: LinkUser = LinkUser(user_page, pool_page, bell, fds.take(), end_of(fds.take()))
+                self.memory: Mapping = Mapping.attach(fds.take(), writable=True)
+        except OSError as error:
+            self._give_back()
+            raise shortage(error, "a link") or error from error
+        self.view = self.memory.view()
+
+    def _give_back(self) -> None:
+        from spindle.proto import attach_pb2 as pb
+
+        if not self._session._channel.ended:
+            self._session._channel.request(close_link=pb.CloseLink(link=self.id))
+
+    def close(self) -> None:
+        """Idempotent."""
+        if not self.closed:
+            self.closed = True
+            try:
+                self._give_back()
+            finally:
+                self.user.close()
+
+    def check(self) -> None:
+        """Raises what keeps it from being used."""
+        if self.closed:
+            raise LinkError("this link is closed", "cut")
+        self._session._channel.check()
+        if why := self.user.broken:
+            raise LinkError(f"this link is over: {why}", "cut")
+
+
+class Region:
+    """A region of a link's node, reached through that link. `rights`: READ, WRITE, ATOMIC."""
+
+    def __init__(self, link: Link, name: str, handle: int, size: int, rights: int) -> None:
+        self.link, self.name, self.handle, self.size, self.rights = link, name, handle, size, rights
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes of the region, at most the link's memory. An aligned word of 8 is whole, more may be half changed.
+        Raises LinkError."""
+        link = self.link
+        link.user.read(self.handle, offset, length, link.buffer, cookie=link.next_cookie())
+        link.carry_out(self)
+        return bytes(link.view[:length])
+
+    def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
+        """Returns when they are there. Raises LinkError; "refused" unless the region's owner named this node."""
+        link = self.link
+        size = len(data)
+        link.view[:size] = data
+        link.user.write(self.handle, offset, size, link.buffer, cookie=link.next_cookie())
+        link.carry_out(self)
+
+    def compare_swap(self, offset: int, expected: int, desired: int) -> int:
+        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`; returns what it was. Raises
+        LinkError."""
+        self.link.user.compare_swap(self.handle, offset, expected, desired, cookie=self.link.next_cookie())
+        return self.link.carry_out(self)
+
+    def fetch_add(self, offset: int, value: int) -> int:
+        """The word grows by `value`, modulo 2**64; returns what it was. Raises LinkError."""
+        self.link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=self.link.next_cookie())
+        return self.link.carry_out(self)
+
+    def close(self) -> None:
+        """The program needs it no more."""
+        from spindle.proto import attach_pb2 as pb
+
+        self.link.ask(close_region=pb.CloseRegion(link=self.link.id, handle=self.handle))
+
+
+class Link:
+    """A link to one node; `Links.open()` makes it. `user`, `buffer` and `view` are for programs that hand over lists of
+    requests themselves (spindle_core.links.user): the end of the link, the handle of its memory, and that memory."""
+
+    def __init__(self, session: Session, node_id: int, port: int, memory: int, timeout_s: float) -> None:
+        self._session = session
+        self._end = _End(session, {"node_id": node_id, "port": port, "memory": memory})
+        self.node_id, self.timeout_s = node_id, timeout_s
+        self.user, self.buffer, self.view, self.id = (
+            self._end.user, self._end.buffer, self._end.view, self._end.id)
+        self._cookies = itertools.count(1)
+        self._calls = itertools.count(1)
+        self._cookie = 0
+        self._early: deque[tuple[int, int, bytes]] = deque()  # messages that nobody has waited for yet
+
+    def region(self, name: str, *, change: bool = False) -> Region:
+        """A region of that node by name; with `change` also to write it or to change its words.
+
+        Raises ConnectionEnded where the node offers none of that name, ConfigError where it can't be changed,
+        AccessDenied.
+        """
+        from spindle.proto import attach_pb2 as pb
+
+        found = self.ask(open_region=pb.OpenRegion(link=self.id, name=name, change=change)).region
+        return Region(self, name, found.handle, found.size, found.rights)
+
+    def ask(self, **request: Any) -> Any:
+        """Asks the node something about this link. Raises SpindleError."""
+        self._end.check()
+        return self._session._channel.request(**request)[0]
+
+    def next_cookie(self) -> int:
+        """That of the request that is added now."""
+        self._cookie = next(self._cookies)
+        return self._cookie
+
+    def carry_out(self, region: Region | None = None) -> int:
+        """Submits what was added last; returns what an atomic found, once it is done. LinkError, TimeoutError."""
+        try:
+            self._end.check()
+        except SpindleError:
+            self.user.drop()
+            raise
+        self.user.submit()
+        return self._completed(region, time.monotonic() + self.timeout_s)
+
+    def _completed(self, region: Region | None, until_s: float) -> int:
+        while True:
+            for cookie, status, value in self.user.take():
+                if cookie != self._cookie:
+                    continue  # of one that nobody waits for any more
+                if status == "done":
+                    return int(value)
+                what = f"region {region.name!r}" if region is not None else "a message"
+                why = FAILED.get(status, str(value)).format(node=self.node_id)
+                raise LinkError(f"{what} of node {self.node_id}: {why}", status)
+            if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
+                raise TimeoutError(f"node {self.node_id} has not answered within {self.timeout_s:g} s")
+            self._end.check()
+            self._keep_messages()
+
+    def send(self, data: bytes, port: int = 0, *, to: int = 0, call: int = 0) -> None:
+        """A message to a port of the node, or to the link `to` there; returns when the receiver has room for it and it
+        lies there. Raises LinkError ("nobody" where nobody listens), TimeoutError where the receiver takes nothing."""
+        size = len(data) + _HEAD.size
+        if len(data) > MESSAGE_MAX:
+            raise ConfigError(f"a message of {len(data)} bytes: {MESSAGE_MAX} are the limit")
+        if size > len(self.view):
+            raise ConfigError(f"a message of {len(data)} bytes doesn't fit the link's memory of {len(self.view)}")
+        self._end.check()
+        self.view[: _HEAD.size] = _HEAD.pack(call)
+        self.view[_HEAD.size : size] = data
+        self.user.send(size, self.buffer, port=port, to=to, cookie=self.next_cookie())
+        self._completed(None, time.monotonic() + self.timeout_s)
+
+    def call(self, port: int, data: bytes) -> bytes:
+        """A message to a port, and the answer to it. Raises LinkError, TimeoutError."""
+        until_s = time.monotonic() + self.timeout_s
+        number = next(self._calls)
+        self.send(data, port, call=number)
+        while True:
+            self._keep_messages()
+            while self._early:
+                _, _, answer = self._early.popleft()
+                if _HEAD.unpack_from(answer)[0] == number:
+                    return answer[_HEAD.size :]
+            if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
+                raise TimeoutError(f"port {port} of node {self.node_id} has not answered within {self.timeout_s:g} s")
+            self._end.check()
+            self.user.take()
+
+    def _keep_messages(self) -> None:
+        self._early += (one for one in self.user.messages() if len(one[2]) >= _HEAD.size)
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._end.close()
+
+    def __enter__(self) -> Link:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Port:
+    """Where messages for one port of the own node come; `Links.listen()` makes it."""
+
+    def __init__(self, links: Links, session: Session, port: int) -> None:
+        self._links, self.port = links, port
+        self._end = _End(session, {"node_id": 0, "port": port, "memory": 1})
+        self._waiting: deque[Message] = deque()
+        self._answering: OrderedDict[int, Link] = OrderedDict()  # by life of the node
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> Message | None:
+        """The next message, or None after so long. Raises LinkError, NodeStopped."""
+        until_s = time.monotonic() + timeout_s
+        while not self._waiting:
+            for life, sender, data in self._end.user.messages():
+                if len(data) >= _HEAD.size:
+                    call = _HEAD.unpack_from(data)[0]
+                    self._waiting.append(Message(data[_HEAD.size :], node_of(life), sender, call, life))
+            if self._waiting:
+                break
+            self._end.check()
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return None
+            self._end.user.wait(left_s, SPIN_S)
+        return self._waiting.popleft()
+
+    def answer(self, message: Message, data: bytes) -> None:
+        """To whoever has called. Raises ConfigError where the message is no call; LinkError where the caller has gone,
+        TimeoutError where it takes nothing."""
+        if not message.call:
+            raise ConfigError("this message is no call: nobody waits for an answer to it")
+        link = self._answering.get(message.life)
+        if link is not None and link.user.broken:
+            self._answering.pop(message.life).close()
+            link = None
+        if link is None:
+            link = self._answering[message.life] = self._links.open(message.node_id)
+            if len(self._answering) > LINKS_FOR_ANSWERS_MAX:
+                self._answering.popitem(last=False)[1].close()
+        self._answering.move_to_end(message.life)
+        link.send(data, to=message.sender, call=message.call)
+
+    def close(self) -> None:
+        """Nobody listens there any more. Idempotent."""
+        while self._answering:
+            self._answering.popitem()[1].close()
+        self._end.close()
+
+    def __enter__(self) -> Port:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class OfferedRegion:
+    """Memory of this program that others reach by name. `view`: the memory itself; who changes it beside others does so
+    word by word."""
+
+    def __init__(self, session: Session, name: str, memory: Mapping) -> None:
+        self._session, self.name, self._memory = session, name, memory
+        self.view = memory.view()
+        self.ended = False
+
+    def end(self) -> None:
+        """Nobody finds it from now on; who has found it may use it for a second. The memory stays this program's.
+        Idempotent."""
+        from spindle.proto import attach_pb2 as pb
+
+        if not self.ended:
+            self.ended = True
+            if not self._session._channel.ended:
+                self._session._channel.request(end_region=pb.EndRegion(name=self.name))
+
+    def __enter__(self) -> OfferedRegion:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+
+class Links:
+    """Links of one session, which must be with a node of this host (`session.beside_node`)."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def open(self, node_id: int, *, port: int = 0, memory: int = MEMORY, timeout_s: float = TIMEOUT_S) -> Link:
+        """A link to a node of the group, this host's own or another.
+
+        port: the only one that it will send to; it must be named where access rules name ports.
+        memory: bytes that its requests may read or fill at a time.
+        timeout_s: how long its calls wait.
+        Raises ConnectionEnded where there is no such node, ConfigError beyond a limit, AccessDenied, NoResources.
+        """
+        return Link(self._session, node_id or self._session.node_id, port, memory, timeout_s)
+
+    def listen(self, port: int) -> Port:
+        """Takes what is sent to this port (1 to 65535) of the own node. Raises ConfigError where somebody listens there
+        already, AccessDenied."""
+        return Port(self, self._session, port)
+
+    def offer(self, name: str, size: int, *, writer: int = 0, atomics: bool = False) -> OfferedRegion:
+        """Memory of `size` bytes, zeros at first, that programs of all nodes may read; programs of the node `writer`
+        may write it, or all may change its words by `atomics`.
+
+        Raises ConfigError where this node offers one of that name already or a limit is reached, ConnectionEnded where
+        the writer is no node of the group, AccessDenied, NoResources.
+        """
+        from spindle.client.session import taken
+        from spindle.proto import attach_pb2 as pb
+        from spindle_core.memory import Mapping
+
+        check_host(self._session)
+        _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
+            name=name, size=size, writer=writer, atomics=atomics))
+        with taken(frame, 1) as fds:
+            return OfferedRegion(self._session, name, Mapping.attach(fds.take(), writable=True))
+
+
+__all__ = ["Link", "LinkError", "Links", "Message", "OfferedRegion", "Port", "Region"]

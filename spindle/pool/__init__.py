@@ -1,0 +1,1 @@
+"""The node's side of links: its pool, and the connections of that with other nodes."""

@@ -1,0 +1,347 @@
+"""How pools of two nodes get connected: by what their nodes tell each other over their control connection.
+
+Each side offers what the other one needs of it, once for each life of a node: on one host the descriptors of its pages
+(`shm`), between hosts a token for a data connection (`tcp`), which the one with the lower node id opens. A node that
+gets an offer answers with its own; who has both connects. So either may begin, or both at once.
+
+Nothing is offered before a program of one of them needs it: a group whose programs use no links has no pools.
+
+Rules: on one host descriptors of memory are asked for by key, when somebody wants to reach it; the owner hands over
+what is registered under that key, as sealed as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from spindle.errors import ConnectionEnded, NoResources, SpindleError, WireError, shortage
+from spindle.pool.lives import life_of, node_of
+from spindle.proto import node_pb2 as pb
+from spindle_core.ends import Loose, Ringer
+from spindle_core.fabric.regions.shm import ShmPart
+from spindle_core.memory import Mapping
+
+if TYPE_CHECKING:
+    from spindle.pool.pooling import Pooling
+    from spindle.transport.network import DataHello, Network
+    from spindle.transport.peer import Peer
+    from spindle.transport.peers import Peers
+
+REACH_TIMEOUT_S = 5.0  # until a node has answered an offer
+GRANT_BYTES = 32
+TOKEN_BYTES = 32
+SHM_FDS = 4  # keys, memory for messages, doorbell's page, epoll of its ring; with the directory 5
+LOG = logging.getLogger("spindle.links")
+
+
+class _Neighbour:
+    """One life of a node. `ready` is done once it is connected, or fails with why not."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.life = life_of(peer.node_id, peer.incarnation)
+        self.ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
+        self.offered = self.begun = False
+        self.token = b""  # that the other end proves to know
+        self.post: Mapping | None = None
+        self.ringer: Ringer | None = None
+        self.heard = -1  # its ring; of this node from the moment that it is connected
+        self.theirs: pb.LinkOffer | None = None
+        self.fds: list[int] = []
+        self.asked: dict[int, list[asyncio.Future[None]]] = {}  # keys of memory that is to be mapped here
+
+    def end(self, error: SpindleError) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(error)
+        for waiting in self.asked.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(error)
+        for fd in self.fds:
+            os.close(fd)
+        self.fds = []
+        if self.ringer is not None:
+            self.ringer.close()
+            self.ringer = None
+
+
+class Neighbours:
+    """Connections of a node's pool. `pooling()` gives the pool, made at the first call; `endpoint_of(node_id)` where a
+    node of another host listens, "" if nowhere."""
+
+    def __init__(self, node_id: int, domain_id: int, peers: Peers, pooling: Callable[[], Pooling],
+                 endpoint_of: Callable[[int], str], spawn: Callable[..., object]) -> None:
+        self._node_id, self._domain_id = node_id, domain_id
+        self._peers, self._pooling, self._endpoint_of, self._spawn = peers, pooling, endpoint_of, spawn
+        self.incarnation = 0
+        self.network: Network | None = None
+        self._known: dict[int, _Neighbour] = {}  # by node id
+
+    # --- reaching
+
+    async def reach(self, node_id: int) -> int:
+        """The life of a node whose pool is connected, once it is. Raises ConnectionEnded."""
+        if node_id == self._node_id:
+            return self._pooling().life
+        peer = self._peers.connected.get(node_id)
+        if peer is None:
+            raise ConnectionEnded(f"there is no node {node_id} in the group of node {self._node_id}")
+        known = self._neighbour(peer)
+        self._offer(known)
+        done, _ = await asyncio.wait({known.ready}, timeout=REACH_TIMEOUT_S)
+        if not done:
+            raise ConnectionEnded(f"node {node_id} has not answered within {REACH_TIMEOUT_S:g} s that it has links")
+        return known.ready.result()
+
+    def _neighbour(self, peer: Peer) -> _Neighbour:
+        known = self._known.get(peer.node_id)
+        if known is not None and known.peer is not peer:
+            self._forget(known, f"node {peer.node_id} has been started anew")
+            known = None
+        if known is None:
+            known = self._known[peer.node_id] = _Neighbour(peer)
+        return known
+
+    def _offer(self, known: _Neighbour) -> None:
+        if known.offered:
+            return
+        known.offered = True
+        pooling = self._pooling()
+        offer = pb.LinkOffer(directory=pooling.grant)
+        directory = pooling.exports.directory.memory.fd
+        if known.peer.conn.peer.local:
+            try:
+                known.post, known.ringer = ShmPart.make_post(), Ringer()
+            except OSError as error:
+                known.end(shortage(error, f"links to node {known.peer.node_id}") or NoResources(str(error)))
+                return
+            fds = [pooling.shm.keys.fd, known.post.fd, pooling.shm.bell.fd, known.ringer.heard, directory]
+        else:
+            fds = []
+            known.token = offer.token = secrets.token_bytes(TOKEN_BYTES)
+        self._peers.send(known.peer.node_id, pb.PeerMessage(link_offer=offer), fds)
+
+    # --- hearing
+
+    def heard_offer(self, peer: Peer, offer: pb.LinkOffer, fds: Sequence[int]) -> None:
+        """Takes over the descriptors. Raises WireError for an offer that makes no sense."""
+        known = self._neighbour(peer)
+        if known.theirs is not None:  # its data connection has ended, and it has noticed before us
+            self._forget(known, f"node {peer.node_id} has begun anew")
+            known = self._neighbour(peer)
+        local = peer.conn.peer.local
+        if len(offer.directory) != GRANT_BYTES or (
+                len(fds) != (SHM_FDS + 1 if local else 0)) or (not local and len(offer.token) != TOKEN_BYTES):
+            for fd in fds:
+                os.close(fd)
+            raise WireError(f"{peer} makes an offer for links that makes no sense")
+        known.theirs, known.fds = offer, list(fds)
+        self._offer(known)
+        if local:
+            self._spawn(self._connect_shm(known))
+        elif self._node_id < peer.node_id:
+            self._spawn(self._open_tcp(known))
+
+    async def _connect_shm(self, known: _Neighbour) -> None:
+        pooling = self._pooling()
+        try:
+            with Loose(known.fds) as fds:
+                known.fds = []
+                keys, theirs = Mapping.attach(fds.take()), Mapping.attach(fds.take())
+                bell, heard, directory = Mapping.attach(fds.take()), fds.take(), Mapping.attach(fds.take())
+            known.heard = heard
+            if known.post is None or known.ringer is None or known.theirs is None:
+                raise ConnectionEnded("nothing was offered")
+            post, ring_fd, grant = known.post, os.dup(known.ringer.fd), known.theirs.directory
+            pooling.driver.hear(heard)
+
+            def connect() -> None:
+                pooling.connected(known.life, pooling.shm.connect(post, keys, theirs, bell, ring_fd), grant, directory)
+
+            await pooling.do(connect)
+            self._is_ready(known)
+        except (OSError, ValueError, SpindleError) as error:
+            self._not_connected(known, error)
+
+    async def _open_tcp(self, known: _Neighbour) -> None:
+        from spindle.transport.network import DataHello
+
+        peer = known.peer
+        try:
+            if self.network is None or known.theirs is None:
+                raise ConnectionEnded(f"node {self._node_id} has no [network] listen")
+            hello = DataHello(self._domain_id, self._node_id, self.incarnation, peer.node_id, 0, 0, 0)
+            fd = await self.network.data(self._endpoint_of(peer.node_id), hello, known.theirs.token, REACH_TIMEOUT_S)
+            await self._connect_tcp(known, fd)
+        except (OSError, ValueError, SpindleError) as error:
+            self._not_connected(known, error)
+
+    def token_for(self, hello: DataHello) -> bytes | None:
+        """The token that the opener of a data connection for links was sent; None: nobody is expected."""
+        known = self._known.get(hello.node_id)
+        if known is None or known.begun or known.peer.incarnation != hello.incarnation or not known.token or (
+                hello.to_node_id != self._node_id or known.theirs is None):
+            return None
+        known.begun = True
+        return known.token
+
+    def take_stream(self, hello: DataHello, fd: int) -> None:
+        """Such a connection is there; takes over the descriptor."""
+        known = self._known.get(hello.node_id)
+        if known is None or known.peer.incarnation != hello.incarnation or known.ready.done():
+            os.close(fd)
+            return
+
+        async def connect() -> None:
+            try:
+                await self._connect_tcp(known, fd)
+            except (OSError, ValueError, SpindleError) as error:
+                self._not_connected(known, error)
+
+        self._spawn(connect())
+
+    async def _connect_tcp(self, known: _Neighbour, fd: int) -> None:
+        pooling = self._pooling()
+        assert known.theirs is not None
+        grant = known.theirs.directory
+        await pooling.do(lambda: pooling.connected(known.life, pooling.tcp.connect(fd), grant, None))
+        self._is_ready(known)
+
+    def _is_ready(self, known: _Neighbour) -> None:
+        if self._known.get(known.peer.node_id) is not known:  # it has gone meanwhile
+            self._spawn(self._disconnect(known))
+        elif not known.ready.done():
+            known.ready.set_result(known.life)
+
+    def _not_connected(self, known: _Neighbour, error: Exception) -> None:
+        LOG.warning("no links to node %d: %s", known.peer.node_id, error)
+        known.end(error if isinstance(error, SpindleError) else ConnectionEnded(
+            f"no links to node {known.peer.node_id}: {error}"))
+
+    # --- memory of this host
+
+    async def have_mapped(self, life: int, key: int) -> None:
+        """Maps memory of a node of this host. Raises ConnectionEnded, NoResources."""
+        known = self._known.get(node_of(life))
+        if known is None or known.life != life:
+            raise ConnectionEnded(f"node {node_of(life)} has gone")
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = known.asked.setdefault(key, [])
+        waiting.append(future)
+        if len(waiting) == 1:
+            self._peers.send(known.peer.node_id, pb.PeerMessage(link_map=pb.LinkMap(key=key)))
+        done, _ = await asyncio.wait({future}, timeout=REACH_TIMEOUT_S)
+        if not done:
+            raise ConnectionEnded(f"node {node_of(life)} has not handed over a region within {REACH_TIMEOUT_S:g} s")
+        future.result()
+
+    def lacking(self, life: int, key: int) -> None:
+        """The pool would read memory of a node of this host that isn't mapped yet."""
+        async def have() -> None:
+            with contextlib.suppress(SpindleError):
+                await self.have_mapped(life, key)
+
+        known = self._known.get(node_of(life))
+        if known is not None and key not in known.asked:
+            self._spawn(have())
+
+    def heard_map(self, peer: Peer, asked: pb.LinkMap) -> None:
+        """A node of this host wants to map a region of this one."""
+        self._spawn(self._hand_over(peer, asked.key))
+
+    async def _hand_over(self, peer: Peer, key: int) -> None:
+        known = self._known.get(peer.node_id)
+        memory = None
+        if known is not None and known.peer is peer and known.offered and peer.conn.peer.local:
+            pooling = self._pooling()
+            with contextlib.suppress(SpindleError):
+                memory = await pooling.do(lambda: pooling.regions.memory_of(key))
+        self._peers.send(peer.node_id, pb.PeerMessage(link_mapped=pb.LinkMapped(key=key)),
+                         [] if memory is None else [memory.fd])
+
+    def heard_mapped(self, peer: Peer, mapped: pb.LinkMapped, fds: Sequence[int]) -> None:
+        """The answer; takes over the descriptor."""
+        known = self._known.get(peer.node_id)
+        waiting = [] if known is None else known.asked.pop(mapped.key, [])
+        error: SpindleError | None = None
+        memory = None
+        with Loose(fds) as loose:
+            if len(fds) != 1 or known is None:
+                error = ConnectionEnded(f"node {peer.node_id} has no such region any more")
+            else:
+                try:
+                    memory = attach_as_sealed(loose.take())
+                except (OSError, ValueError) as problem:
+                    error = shortage(problem, "a region of another node") or ConnectionEnded(
+                        f"node {peer.node_id} has handed over what is no region: {problem}")
+        if memory is not None and known is not None:
+            self._spawn(self._keep(known, mapped.key, memory, waiting))
+            return
+        for future in waiting:
+            if not future.done() and error is not None:
+                future.set_exception(error)
+
+    async def _keep(self, known: _Neighbour, key: int, memory: Mapping, waiting: list[asyncio.Future[None]]) -> None:
+        pooling = self._pooling()
+        with contextlib.suppress(SpindleError):
+            await pooling.do(lambda: pooling.mapped(known.life, key, memory))
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    # --- ending
+
+    def gone(self, peer: Peer) -> None:
+        """That life of a node has gone, or was cast out."""
+        known = self._known.get(peer.node_id)
+        if known is not None and known.peer is peer:
+            self._forget(known, f"node {peer.node_id} has gone")
+
+    def lost(self, life: int, why: str) -> None:
+        """The data connection to a node has ended by itself; the next who needs it begins anew."""
+        known = self._known.get(node_of(life))
+        if known is not None and known.life == life:
+            LOG.warning("the links to node %d have ended: %s", known.peer.node_id, why)
+            self._forget(known, why)
+
+    def _forget(self, known: _Neighbour, why: str) -> None:
+        self._known.pop(known.peer.node_id, None)
+        was_ready = known.ready.done()
+        known.end(ConnectionEnded(why))
+        if was_ready:
+            self._spawn(self._disconnect(known))
+
+    async def _disconnect(self, known: _Neighbour) -> None:
+        pooling = self._pooling()
+        with contextlib.suppress(SpindleError):
+            await pooling.do(lambda: pooling.disconnect(known.life))
+        if known.heard >= 0:
+            pooling.driver.unhear(known.heard)
+            os.close(known.heard)
+            known.heard = -1
+
+    def close(self, error: SpindleError) -> None:
+        """The node ends; the pool has stopped."""
+        for known in list(self._known.values()):
+            known.end(error)
+            if known.heard >= 0:
+                os.close(known.heard)
+                known.heard = -1
+        self._known.clear()
+
+
+def attach_as_sealed(fd: int) -> Mapping:
+    """The memory of a descriptor, mapped for writing where its owner lets others write. Takes it over. OSError,
+    ValueError."""
+    import fcntl
+
+    f_seal_future_write = 0x10  # linux/fcntl.h
+    seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
+    return Mapping.attach(fd, writable=not seals & f_seal_future_write)

@@ -1,0 +1,234 @@
+"""The pool of a node, and the thread that drives it.
+
+Why a thread of its own, beside the predicate thread: what programs ask of other nodes' memory must not wait for a
+topic's messages, nor the messages for it; and regions belong to one thread.
+
+Rules: regions, pool, finder and exports are touched on the thread alone. Others hand it work by `do()`; what it has to
+say to the event loop it says by call_soon_threadsafe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from spindle.errors import NodeStopped
+from spindle_core.fabric.regions.regions import Regions
+from spindle_core.fabric.regions.shm import ShmPart
+from spindle_core.fabric.regions.tcp import TcpPart
+from spindle_core.links.driver import Driver
+from spindle_core.links.exports import Exports
+from spindle_core.links.finder import Finder
+from spindle_core.links.pool import Pool
+from spindle_core.memory import Mapping
+
+T = TypeVar("T")
+
+MAPPED_MAX = 256  # regions of other nodes of this host that stay mapped though no link may use them any more
+AGAIN_S = 0.001  # when something could not be done at once
+LOOK_S = 1.0  # at the latest
+LOG = logging.getLogger("spindle.links")
+
+
+class Pooling:
+    """The pool of one node. `start()` once, `stop()` from the loop.
+
+    on_lost(life, why)   a connection has ended by itself; on the loop
+    on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
+    """
+
+    def __init__(self, life: int, loop: asyncio.AbstractEventLoop, spin_s: float,
+                 on_lost: Callable[[int, str], None], on_lacking: Callable[[int, int], None]) -> None:
+        self.life = life
+        self._loop, self._spin_s = loop, spin_s
+        self._on_lost, self._on_lacking = on_lost, on_lacking
+        self._work: deque[Callable[[], None]] = deque()
+        self._mapped: OrderedDict[tuple[int, int], Mapping] = OrderedDict()
+        self._here: set[int] = set()  # lives of nodes of this host
+        self._lives: dict[int, int] = {}  # of connections by their number
+        self._futures: set[asyncio.Future[Any]] = set()
+        self._stopping = self._closed = False
+        self.regions = Regions()
+        self.shm = ShmPart(self.regions)
+        self.tcp = TcpPart(self.regions)
+        self.pool = Pool(self.regions, self._mapping_for_peer)
+        self.exports = Exports(self.pool)
+        self.exports.directory.memory.seal_writes()
+        self._grant = self.regions.whole_grant(self.exports.key)
+        self.finder = Finder(self.pool, life, self.mapping_of)
+        self.driver = Driver(self.pool, self.shm.bell, self.finder.asker)
+        self._thread = threading.Thread(target=self._run, name="spindle links", daemon=True)
+
+    @property
+    def grant(self) -> bytes:
+        """Of the directory, for other nodes."""
+        return self._grant
+
+    def start(self) -> None:
+        """Raises OSError where no memory or descriptor is left."""
+        self._connect_to_itself()
+        self._thread.start()
+
+    def _connect_to_itself(self) -> None:
+        """Programs of this node reach its regions and ports like those of others."""
+        post = ShmPart.make_post()
+        peer = self.shm.connect(post, self.shm.keys, post, self.shm.bell, os.dup(self.shm.bell_fd))
+        self._add(self.life, peer, self.exports.directory.memory)
+
+    def _add(self, life: int, peer: int, directory: Mapping | None, grant: bytes | None = None) -> None:
+        self.pool.add_connection(life, peer)
+        self._lives[peer] = life
+        if directory is not None:
+            self._here.add(life)
+        self.finder.add_node(life, self._grant if grant is None else grant, directory)
+
+    # --- from the loop
+
+    async def do(self, work: Callable[[], T]) -> T:
+        """Runs this on the thread; returns or raises what it does. NodeStopped once the node ends."""
+        future: asyncio.Future[T] = self._future()
+
+        def carry_out() -> None:
+            try:
+                result = work()
+            except BaseException as error:
+                self._tell(future, None, error)
+            else:
+                self._tell(future, result, None)
+
+        self._hand_over(carry_out)
+        return await future
+
+    async def ask(self, begin: Callable[[Callable[[Any, str], None]], None]) -> tuple[Any, str]:
+        """Runs `begin(answer)` on the thread; returns what `answer` is called with, then or later."""
+        future: asyncio.Future[tuple[Any, str]] = self._future()
+
+        def carry_out() -> None:
+            try:
+                begin(lambda found, why: self._tell(future, (found, why), None))
+            except BaseException as error:
+                self._tell(future, None, error)
+
+        self._hand_over(carry_out)
+        return await future
+
+    def _future(self) -> asyncio.Future[Any]:
+        """One that somebody waits for, and that stop() ends."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+    def _hand_over(self, work: Callable[[], None]) -> None:
+        if self._stopping:
+            raise NodeStopped("the node stops: it opens no links any more")
+        self._work.append(work)
+        self.driver.call()
+
+    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        def tell() -> None:
+            if future.done():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(tell)
+
+    def stop(self) -> None:
+        """Ends all connections and the thread. Idempotent; blocks for a moment."""
+        if self._closed:
+            return
+        self._stopping = self._closed = True
+        self.driver.call()
+        for future in list(self._futures):
+            if not future.done():
+                future.set_exception(NodeStopped("the node stops, and its links with it"))
+        if self._thread.is_alive():
+            self._thread.join()
+        self.regions.close()
+        self.driver.close()
+
+    # --- on the thread
+
+    def connected(self, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
+        """A connection to a node is there; `grant` and `directory` as it has told them."""
+        self._add(life, peer, directory, grant)
+
+    def disconnect(self, life: int) -> None:
+        """That life of a node has gone."""
+        for peer in self.pool.connections(life):
+            self._lives.pop(peer, None)
+            self.pool.remove_connection(peer)
+        self.finder.remove_node(life)
+        self._here.discard(life)
+        for place in [place for place in self._mapped if place[0] == life]:
+            del self._mapped[place]
+
+    def mapped(self, life: int, key: int, memory: Mapping) -> None:
+        """A region of a node of this host is mapped."""
+        self._mapped[life, key] = memory
+        while len(self._mapped) > MAPPED_MAX:
+            self._mapped.popitem(last=False)
+
+    def mapping_of(self, life: int, key: int) -> Mapping | None:
+        """A region of a node of this host, as it is mapped here; None while it isn't."""
+        if life == self.life:
+            return self.regions.memory_of(key)
+        memory = self._mapped.get((life, key))
+        if memory is not None:
+            self._mapped.move_to_end((life, key))
+        return memory
+
+    def is_here(self, life: int) -> bool:
+        """That node is on this host. Any thread may ask."""
+        return life in self._here
+
+    def _mapping_for_peer(self, peer: int, key: int) -> Mapping | None:
+        life = self._lives.get(peer, 0)
+        memory = self.mapping_of(life, key)
+        if memory is None and life and life != self.life:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._on_lacking, life, key)
+        return memory
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                while self._work:
+                    self._work.popleft()()
+                now_ns = time.monotonic_ns()
+                self.exports.advance(now_ns)
+                self.finder.advance(now_ns)
+                self._look_for_failures()
+                if not self._work and not self._stopping:
+                    self.driver.drive(self._pause_s(now_ns), self._spin_s)
+        except Exception:
+            LOG.exception("the thread of links has ended by a defect; links of this node are over")
+            self._stopping = True
+        while self._work:  # who waits is told: their futures hear of the end from whoever stops the node
+            self._work.popleft()()
+
+    def _pause_s(self, now_ns: int) -> float:
+        if self.finder.waits or self.pool.waits:
+            return AGAIN_S
+        return min(LOOK_S, max(0.0, (self.exports.next_ns - now_ns) / 1e9))
+
+    def _look_for_failures(self) -> None:
+        if not self.pool.has_failed:
+            return
+        for peer, why in self.regions.failures().items():
+            life = self._lives.get(peer)
+            if life is not None:
+                self.disconnect(life)
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._on_lost, life, why)

@@ -1,0 +1,99 @@
+"""Links of a node: its pool, made when somebody first needs it, and the connections of that.
+
+Runs on the node's event loop, as the node does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleError, shortage
+from spindle.pool.lives import life_of
+from spindle.pool.neighbours import Neighbours
+from spindle.transport.wire import close_all
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.view import Member
+    from spindle.pool.pooling import Pooling
+    from spindle.proto import node_pb2 as pb
+    from spindle.transport.network import DataHello, Network
+    from spindle.transport.peer import Peer
+    from spindle.transport.peers import Peers
+
+KINDS = ("link_offer", "link_map", "link_mapped")
+LOG = logging.getLogger("spindle.links")
+
+
+class NodeLinks:
+    """See the module's text. `stop()` is idempotent."""
+
+    def __init__(self, config: NodeConfig, me: Member, peers: Peers, network: Network | None,
+                 endpoint_of: Callable[[int], str], spawn: Callable[..., Any]) -> None:
+        self._config, self._me = config, me
+        self._pooling: Pooling | None = None
+        self._stopped: SpindleError | None = None
+        self.neighbours = Neighbours(me.node_id, config.domain_id, peers, self.pooling, endpoint_of, spawn)
+        self.neighbours.incarnation = me.incarnation
+        self.neighbours.network = network
+
+    def pooling(self) -> Pooling:
+        """The pool; made at the first call. Raises NodeStopped, NoResources."""
+        if self._stopped is not None:
+            raise NodeStopped(str(self._stopped))
+        if self._pooling is None:
+            from spindle.pool.pooling import Pooling
+
+            try:
+                made = Pooling(life_of(self._me.node_id, self._me.incarnation), asyncio.get_running_loop(),
+                               self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking)
+                made.start()
+            except OSError as error:
+                raise shortage(error, "the node's links") or NoResources(f"no links: {error}") from error
+            self._pooling = made
+            LOG.info("node %d serves links", self._me.node_id)
+        return self._pooling
+
+    def heard(self, peer: Peer, kind: str, message: pb.PeerMessage, fds: Sequence[int]) -> None:
+        """A message of one of KINDS; takes over its descriptors. Raises WireError."""
+        if self._stopped is not None:
+            close_all(fds)
+        elif kind == "link_offer":
+            try:
+                self.pooling()
+            except SpindleError as error:
+                LOG.warning("no links to node %d: %s", peer.node_id, error)
+                close_all(fds)
+                return
+            self.neighbours.heard_offer(peer, message.link_offer, fds)
+        elif kind == "link_map":
+            close_all(fds)
+            self.neighbours.heard_map(peer, message.link_map)
+        else:
+            self.neighbours.heard_mapped(peer, message.link_mapped, fds)
+
+    def gone(self, peer: Peer) -> None:
+        """That life of a node has gone, or was cast out."""
+        if self._stopped is None:
+            self.neighbours.gone(peer)
+
+    def token_for(self, hello: DataHello) -> bytes | None:
+        """Of a data connection for links, which is of no view."""
+        return None if self._stopped is not None else self.neighbours.token_for(hello)
+
+    def stop(self, error: SpindleError) -> None:
+        """Nothing of it acts any more when this returns."""
+        if self._stopped is not None:
+            return
+        self._stopped = error
+        if self._pooling is not None:
+            self._pooling.stop()
+        self.neighbours.close(ConnectionEnded(str(error)))
+
+
+def is_for_links(hello: DataHello) -> bool:
+    """A data connection of views has the id of one; those of links belong to none."""
+    return hello.view_id == 0

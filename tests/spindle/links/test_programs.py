@@ -1,0 +1,203 @@
+"""Goal: programs reach memory of other nodes and call them, over real daemons: on one host, and between hosts."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spindle.client.attaching import attach
+from spindle.client.session import Session
+from spindle.errors import ConfigError, ConnectionEnded, LinkError, NodeStopped
+from spindle.links import Links, Port
+from tests.spindle.daemons import daemons
+from tests.spindle.hosts import hosts
+from tests.support import wait_until
+
+
+class Sessions(dict[int, Session]):
+    """Sessions with nodes by their ids; `beside(node_id)` makes another one."""
+
+    def __init__(self, made: dict[int, Session], directories: dict[int, Path]) -> None:
+        super().__init__(made)
+        self._directories = directories
+
+    def beside(self, node_id: int) -> Session:
+        return attach(node_id=node_id, runtime_dir=self._directories[node_id])
+
+
+@pytest.fixture(scope="module", params=["one host", "two hosts"])
+def sessions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sessions]:
+    """A session with each of two nodes."""
+    directory = tmp_path_factory.mktemp("links")
+    if request.param == "one host":
+        with daemons(directory, 2), attach(node_id=1, runtime_dir=directory) as one, \
+                attach(node_id=2, runtime_dir=directory) as two:
+            yield Sessions({1: one, 2: two}, {1: directory, 2: directory})
+    else:
+        with hosts(directory, 2) as made, attach(runtime_dir=made[0].directory) as one, \
+                attach(runtime_dir=made[1].directory) as two:
+            yield Sessions({1: one, 2: two}, {1: made[0].directory, 2: made[1].directory})
+
+
+@pytest.mark.parametrize("owner", [1, 2])
+def test_a_region_is_read_and_written_where_it_lies(sessions: Sessions, owner: int) -> None:
+    """From the own node and from the other one; the writer is the one that the owner names."""
+    mine, theirs = Links(sessions[1]), Links(sessions[owner])
+    with theirs.offer(f"table of {owner}", 4096, writer=1) as table, mine.open(owner) as link:
+        table.view[8:16] = b"abcdefgh"
+        seen = link.region(f"table of {owner}", change=True)
+        assert (seen.size, seen.rights) == (4096, 3)
+        assert seen.read(8, 8) == b"abcdefgh" and seen.read(4088, 8) == bytes(8)
+        seen.write(16, b"from afar")
+        assert bytes(table.view[16:25]) == b"from afar" and seen.read(8, 17) == b"abcdefghfrom afar"
+
+
+@pytest.mark.parametrize("owner", [1, 2])
+def test_words_are_changed_by_atomics(sessions: Sessions, owner: int) -> None:
+    with Links(sessions[owner]).offer(f"words of {owner}", 64, atomics=True) as words, \
+            Links(sessions[1]).open(owner) as one, Links(sessions[2]).open(owner) as two:
+        first, second = (link.region(f"words of {owner}", change=True) for link in (one, two))
+        assert first.fetch_add(8, 5) == 0 and second.fetch_add(8, -1) == 5
+        assert first.compare_swap(8, 4, 1 << 63) == 4 and second.compare_swap(8, 4, 9) == 1 << 63
+        assert int.from_bytes(words.view[8:16], "little") == 1 << 63
+
+
+def test_who_is_not_named_only_reads(sessions: Sessions) -> None:
+    with Links(sessions[2]).offer("of one", 64, writer=2), Links(sessions[1]).open(2) as link:
+        with pytest.raises(ConfigError, match="region 'of one' of node 2 is open to reads only"):
+            link.region("of one", change=True)
+        reads = link.region("of one")
+        with pytest.raises(LinkError, match=r"Permission denied|may not do that") as error:
+            reads.write(0, b"12345678")
+        assert error.value.status in ("refused", "wrong")
+        assert reads.read(0, 8) == bytes(8)
+
+
+def test_what_is_wrong_is_said_and_hurts_nobody(sessions: Sessions) -> None:
+    with Links(sessions[2]).offer("small", 8192, atomics=True), Links(sessions[1]).open(2, memory=4096) as link, \
+            Links(sessions[1]).open(2) as other:
+        region = link.region("small", change=True)
+        for wrong in (lambda: region.read(8190, 8), lambda: region.fetch_add(4, 1), lambda: region.read(0, 4097)):
+            with pytest.raises(LinkError, match="region 'small' of node 2"):
+                wrong()
+        assert region.fetch_add(0, 1) == 0 and other.region("small").read(0, 1) == b"\1"
+    with pytest.raises(ConnectionEnded, match="node 2 offers no region 'none'"), Links(sessions[1]).open(2) as link:
+        link.region("none")
+    with pytest.raises(ConnectionEnded, match="there is no node 77 in the group of node 1"):
+        Links(sessions[1]).open(77)
+    with pytest.raises(ConfigError, match="must have between 1 and 64"):
+        Links(sessions[1]).offer("x" * 65, 64)
+    with pytest.raises(ConfigError, match="1024 MiB for all links and regions of one program"):
+        Links(sessions[1]).offer("huge", (1 << 30) + 1)
+    with Links(sessions[1]).offer("twice", 64), pytest.raises(ConfigError, match="there is a region 'twice' already"):
+        Links(sessions[1]).offer("twice", 64)
+
+
+def test_a_region_that_has_ended_is_found_no_more_and_ends_within_its_lease(sessions: Sessions) -> None:
+    table = Links(sessions[2]).offer("ends", 64)
+    with Links(sessions[1]).open(2) as link:
+        region = link.region("ends")
+        table.end()
+
+        def is_over() -> bool:
+            try:
+                region.read(0, 8)
+            except LinkError as error:
+                assert error.status == "ended"
+                return True
+            return False
+
+        wait_until(is_over, 10, what="the end of the lease")
+        with pytest.raises(ConnectionEnded):
+            link.region("ends")
+
+
+@pytest.fixture
+def echoing() -> Iterator[Callable[[Port], None]]:
+    """Answers all calls at a port, with what came and from where."""
+    over = threading.Event()
+    threads = []
+
+    def serve(port: Port) -> None:
+        with contextlib.suppress(LinkError):  # it was closed
+            while not over.is_set():
+                if (message := port.receive(0.1)) is not None and message.call:
+                    port.answer(message, b"%d:" % message.node_id + message.data)
+
+    def start(port: Port) -> None:
+        threads.append(threading.Thread(target=serve, args=(port,)))
+        threads[-1].start()
+
+    yield start
+    over.set()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("server", [1, 2])
+def test_calls_come_back_to_whoever_made_them(sessions: Sessions, echoing: Callable[[Port], None], server: int
+                                              ) -> None:
+    with Links(sessions[server]).listen(7) as port:
+        echoing(port)
+        links = [Links(sessions[node]).open(server) for node in (1, 2, 1)]
+        for turn in range(30):
+            for number, link in enumerate(links):
+                text = b"%d of %d" % (turn, number) + bytes(turn * 50)
+                assert link.call(7, text) == b"%d:" % (1, 2, 1)[number] + text
+        for link in links:
+            link.close()
+
+
+def test_messages_come_in_the_order_sent(sessions: Sessions) -> None:
+    with Links(sessions[2]).listen(9) as port, Links(sessions[1]).open(2) as link:
+        for number in range(200):
+            link.send(b"%d" % number, 9)
+        came = [port.receive() for _ in range(200)]
+        assert [one.data for one in came if one] == [b"%d" % number for number in range(200)]
+        assert {(one.node_id, one.sender, one.call) for one in came if one} == {(1, link.id, 0)}
+        assert port.receive(0) is None
+        with pytest.raises(LinkError, match="nobody is there") as error:
+            link.send(b"x", 10)
+        assert error.value.status == "nobody"
+        with pytest.raises(ConfigError, match="port 9 is bound"):
+            Links(sessions[2]).listen(9)
+        with pytest.raises(ConfigError, match="16376 are the limit"):
+            link.send(bytes(16377), 9)
+
+
+def test_a_receiver_without_room_lets_its_senders_wait(sessions: Sessions) -> None:
+    with Links(sessions[2]).listen(9) as port, Links(sessions[1]).open(2, timeout_s=0.3) as link:
+        sent = 0
+        with pytest.raises(TimeoutError, match=r"node 2 has not answered within 0\.3 s"):
+            while sent < 1000:
+                link.send(bytes(10_000), 9)
+                sent += 1
+        assert 20 < sent < 30  # a box of 256 KiB
+        for _ in range(sent + 1):  # the last one was on its way
+            assert port.receive() is not None
+
+
+def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
+    with sessions.beside(2) as going, Links(sessions[1]).open(2) as link:
+        Links(going).offer("goes", 64)
+        port = Links(going).listen(11)
+        region = link.region("goes")
+        assert region.read(0, 8) == bytes(8)
+        going.close()
+        with pytest.raises(NodeStopped):
+            port.receive()
+
+        def is_gone() -> bool:
+            try:
+                link.region("goes")
+            except ConnectionEnded:
+                return True
+            return False
+
+        wait_until(is_gone, what="the region's end")
+        Links(sessions[2]).listen(11).close()
+
