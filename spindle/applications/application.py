@@ -436,13 +436,6 @@ class Application:
         await self._links.close(request.close_link.link)
         return pb.Reply(done=pb.Done()), []
 
-    async def _open_region(self, request: pb.Request) -> Answer:
-        return await self._links.open_region(request.open_region), []
-
-    async def _close_region(self, request: pb.Request) -> Answer:
-        await self._links.close_region(request.close_region)
-        return pb.Reply(done=pb.Done()), []
-
     async def _offer_region(self, request: pb.Request) -> Answer:
         return await self._links.offer(request.offer_region)
 
@@ -504,8 +497,6 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "get_status": "_get_status",
     "open_link": "_open_link",
     "close_link": "_close_link",
-    "open_region": "_open_region",
-    "close_region": "_close_region",
     "offer_region": "_offer_region",
     "end_region": "_end_region",
 }

@@ -17,8 +17,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from spindle.errors import ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
-from spindle.pool.lives import node_of
+from spindle.errors import ConfigError, NoResources, SpindleError, shortage
 from spindle.proto import attach_pb2 as pb
 from spindle_core.ends import Loose, end_of, heard_by, make_ends
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from spindle.pool.pooling import Pooling
     from spindle.pool.service import NodeLinks
     from spindle.security.access import Permissions
-    from spindle_core.links.directory import Entry
     from spindle_core.links.pool import Link
     from spindle_core.memory import Mapping
 
@@ -34,7 +32,6 @@ LINKS_MAX = 256  # of one application
 REGIONS_MAX = 64
 MEMORY_MAX = 1 << 30  # bytes of all its links and regions
 LINK_BYTES = 320 << 10  # about what a link costs beside its memory
-RIGHT_CHANGE = 2 | 4  # of regions.pxd: to write, to change words
 NO_PORT = 0xFFFFFFFF
 ANY_PORT = "port/*"  # who may publish a topic of that name may send to all
 
@@ -117,12 +114,13 @@ class ApplicationLinks:
             try:
                 link.add_buffer(memory)
                 link.rung_at(end_of(ours))
+                pooling.guard(link, self._may)
                 if not life:
                     pooling.pool.bind(link, wanted.port)
                 elif wanted.port or not self._permissions.may_publish(ANY_PORT):
                     link.sends_to(wanted.port or NO_PORT)
             except BaseException:
-                pooling.pool.close_link(link)
+                pooling.forget(link)
                 raise
             return link
 
@@ -135,7 +133,7 @@ class ApplicationLinks:
             pooling.driver.hear(heard)
         except OSError:
             fds.close()
-            await pooling.do(lambda: pooling.pool.close_link(link))
+            await pooling.do(lambda: pooling.forget(link))
             raise
         made.keep(ours, heard)
         return _OpenLink(link, life, memory, ours, heard), fds
@@ -153,72 +151,17 @@ class ApplicationLinks:
     async def _close(self, opened: _OpenLink) -> None:
         pooling = self._links.pooling()
 
-        def close_link() -> None:
-            pooling.finder.forget(opened.link)
-            pooling.pool.close_link(opened.link)
-
         try:
-            await pooling.do(close_link)
+            await pooling.do(lambda: pooling.forget(opened.link))
         finally:
             with contextlib.suppress(OSError, ValueError):  # the pool has ended
                 pooling.driver.unhear(opened.heard)
             os.close(opened.heard)
             os.close(opened.ring_end)
 
-    # --- regions of others
-
-    async def open_region(self, wanted: pb.OpenRegion) -> pb.Reply:
-        """Raises ConfigError, ConnectionEnded, AccessDenied."""
-        name = wanted.name
-        self._permissions.check_subscribe(name)
-        if wanted.change:
-            self._permissions.check_publish(name)
-        opened = self._open.get(wanted.link)
-        if opened is None or not opened.life:
-            raise ConfigError(f"link {wanted.link:#x} is not open, or leads to no node")
-        pooling = self._links.pooling()
-        link = opened.link
-        entry = await self._find(pooling, opened.life, name)
-        key, size, rights = self._seen(pooling, opened.life, entry, wanted.change)
-        if pooling.is_here(opened.life) and pooling.mapping_of(opened.life, key) is None:
-            await self._links.neighbours.have_mapped(opened.life, key)
-        handle, why = await pooling.ask(
-            lambda answer: pooling.finder.open(link, name, time.monotonic_ns(), answer, change=wanted.change))
-        if handle < 0:
-            raise ConnectionEnded(why)
-        return pb.Reply(region=pb.RegionOpened(handle=handle, size=size, rights=rights))
-
-    async def _find(self, pooling: Pooling, life: int, name: str) -> Entry:
-        try:
-            entry, why = await pooling.ask(
-                lambda answer: pooling.finder.look_up(life, name, time.monotonic_ns(), answer))
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        if entry is None:
-            raise ConnectionEnded(why.replace(str(life), str(node_of(life))))
-        return entry
-
-    def _seen(self, pooling: Pooling, life: int, entry: Entry, change: bool) -> tuple[int, int, int]:
-        """(key, size, rights) of a region for this node."""
-        from spindle_core.fabric.regions.regions import GRANT
-
-        key, size, rights, _, _ = GRANT.unpack(entry.grant)
-        if entry.writer != pooling.life:
-            rights &= ~2
-        if change and not rights & RIGHT_CHANGE:
-            raise ConfigError(f"region {entry.name!r} of node {node_of(life)} is open to reads only, for this node")
-        return key, size, rights if change else rights & ~RIGHT_CHANGE
-
-    async def close_region(self, wanted: pb.CloseRegion) -> None:
-        """Raises ConfigError."""
-        opened = self._open.get(wanted.link)
-        if opened is None:
-            raise ConfigError(f"link {wanted.link:#x} is not open")
-        pooling = self._links.pooling()
-        try:
-            await pooling.do(lambda: pooling.finder.close(opened.link, wanted.handle))
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+    def _may(self, name: str, change: bool) -> bool:
+        """Whether it may read a region of that name, and change it. Called on the thread of links."""
+        return self._permissions.may_subscribe(name) and (not change or self._permissions.may_publish(name))
 
     # --- regions that it offers
 

@@ -9,14 +9,18 @@ Rules: a link, a port or a region is for one thread at a time. What a program ha
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import struct
+import threading
 import time
+import weakref
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import ConfigError, LinkError, SpindleError, shortage
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, SpindleError, shortage
 from spindle.pool.lives import node_of
 
 if TYPE_CHECKING:
@@ -30,6 +34,11 @@ TIMEOUT_S = 5.0
 SPIN_S = 50e-6  # a wait looks so long before it sleeps
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
+IDLE_MAX = 32  # links of a session that are kept for the next ones
+REGIONS_MAX = 64  # of a link
+NAME_MAX = 64  # bytes of a region's name
+DENIED, FULL = os.strerror(errno.EACCES), os.strerror(errno.ENOSPC)
+_FOUND = struct.Struct("<QQ")  # size and rights of a region that was found
 _HEAD = struct.Struct("<Q")  # of each message: 0, or the number of a call; an answer has the number of its call
 FAILED = {
     "cut": "the connection to node {node} ended in the middle: it may have happened, or not",
@@ -59,7 +68,8 @@ class Message:
 
 
 class _End:
-    """The program's end of one link, bound or not."""
+    """The program's end of one link, bound or not. What it is numbered by goes on while it is used again: nothing that
+    comes late is taken for an answer to somebody else."""
 
     def __init__(self, session: Session, wanted: dict[str, Any]) -> None:
         from spindle.client.session import taken
@@ -82,6 +92,9 @@ class _End:
             self._give_back()
             raise shortage(error, "a link") or error from error
         self.view = self.memory.view()
+        self.cookies = itertools.count(1)
+        self.calls = itertools.count(1)
+        self.regions: dict[tuple[str, bool], tuple[int, int, int]] = {}  # by name and change: handle, size, rights
 
     def _give_back(self) -> None:
         from spindle.proto import attach_pb2 as pb
@@ -98,6 +111,13 @@ class _End:
             finally:
                 self.user.close()
 
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of it is on its way, and it may be used again."""
+        self.user.take()
+        self.user.messages()
+        return not (self.closed or self._session._channel.ended or self.user.broken or self.user.pending)
+
     def check(self) -> None:
         """Raises what keeps it from being used."""
         if self.closed:
@@ -107,11 +127,43 @@ class _End:
             raise LinkError(f"this link is over: {why}", "cut")
 
 
-class Region:
-    """A region of a link's node, reached through that link. `rights`: READ, WRITE, ATOMIC."""
+class Idle:
+    """Ends of a session that nobody uses now, by node: the next link to that node takes one of them, with the regions
+    that it has open, and nobody is asked."""
 
-    def __init__(self, link: Link, name: str, handle: int, size: int, rights: int) -> None:
+    def __init__(self) -> None:
+        self._ends: dict[tuple[int, int], list[_End]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, node_id: int, memory: int) -> _End | None:
+        """One that leads there, with memory of that size."""
+        with self._lock:
+            ends = self._ends.get((node_id, memory), [])
+            while ends:
+                end = ends.pop()
+                if end.is_idle:
+                    return end
+                end.close()
+        return None
+
+    def put(self, node_id: int, memory: int, end: _End) -> bool:
+        """Keeps it; False where enough are kept, or something of it is still on its way."""
+        with self._lock:
+            if sum(map(len, self._ends.values())) >= IDLE_MAX or not end.is_idle:
+                return False
+            self._ends.setdefault((node_id, memory), []).append(end)
+            return True
+
+
+_idle: weakref.WeakKeyDictionary[Session, Idle] = weakref.WeakKeyDictionary()
+
+
+class Region:
+    """A region of a link's node, reached through that link. `size` in bytes; `rights`: READ, WRITE, ATOMIC."""
+
+    def __init__(self, link: Link, name: str, change: bool, handle: int, size: int, rights: int) -> None:
         self.link, self.name, self.handle, self.size, self.rights = link, name, handle, size, rights
+        self._change = change
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of the region, at most the link's memory. An aligned word of 8 is whole, more may be half changed.
@@ -122,9 +174,11 @@ class Region:
         return bytes(link.view[:length])
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Returns when they are there. Raises LinkError; "refused" unless the region's owner named this node."""
+        """Returns when they are there. Raises LinkError."""
         link = self.link
         size = len(data)
+        if size > len(link.view):
+            raise ConfigError(f"{size} bytes don't fit the link's memory of {len(link.view)}")
         link.view[:size] = data
         link.user.write(self.handle, offset, size, link.buffer, cookie=link.next_cookie())
         link.carry_out(self)
@@ -141,25 +195,23 @@ class Region:
         return self.link.carry_out(self)
 
     def close(self) -> None:
-        """The program needs it no more."""
-        from spindle.proto import attach_pb2 as pb
-
-        self.link.ask(close_region=pb.CloseRegion(link=self.link.id, handle=self.handle))
+        """The program needs it no more. Raises LinkError."""
+        self.link.forget(self.name, self._change, self.handle)
 
 
 class Link:
     """A link to one node; `Links.open()` makes it. `user`, `buffer` and `view` are for programs that hand over lists of
     requests themselves (spindle_core.links.user): the end of the link, the handle of its memory, and that memory."""
 
-    def __init__(self, session: Session, node_id: int, port: int, memory: int, timeout_s: float) -> None:
-        self._session = session
-        self._end = _End(session, {"node_id": node_id, "port": port, "memory": memory})
+    def __init__(self, session: Session, end: _End, node_id: int, timeout_s: float, idle: Idle | None, memory: int
+                 ) -> None:
+        self._session, self._end = session, end
         self.node_id, self.timeout_s = node_id, timeout_s
-        self.user, self.buffer, self.view, self.id = (
-            self._end.user, self._end.buffer, self._end.view, self._end.id)
-        self._cookies = itertools.count(1)
-        self._calls = itertools.count(1)
+        self._idle, self._memory = idle, memory
+        self.user, self.buffer, self.view, self.id = end.user, end.buffer, end.view, end.id
         self._cookie = 0
+        self._closed = False
+        self._others = set(end.regions)  # opened by earlier users of this end
         self._early: deque[tuple[int, int, bytes]] = deque()  # messages that nobody has waited for yet
 
     def region(self, name: str, *, change: bool = False) -> Region:
@@ -168,25 +220,74 @@ class Link:
         Raises ConnectionEnded where the node offers none of that name, ConfigError where it can't be changed,
         AccessDenied.
         """
-        from spindle.proto import attach_pb2 as pb
+        self._check()
+        known = self._end.regions.get((name, change))
+        if known is not None and not self._is_alive(known[0]):  # there may be another one of that name by now
+            self.forget(name, change, known[0])
+            known = None
+        self._others.discard((name, change))
+        if known is None:
+            if len(self._end.regions) >= REGIONS_MAX and self._others:
+                earlier = self._others.pop()
+                self.forget(*earlier, self._end.regions[earlier][0])
+            known = self._end.regions[name, change] = self._find(name, change)
+        return Region(self, name, change, *known)
 
-        found = self.ask(open_region=pb.OpenRegion(link=self.id, name=name, change=change)).region
-        return Region(self, name, found.handle, found.size, found.rights)
+    def _is_alive(self, handle: int) -> bool:
+        self.user.read(handle, 0, 8, self.buffer, cookie=self.next_cookie())
+        try:
+            self.carry_out()
+        except LinkError as error:
+            if error.status == "ended":
+                return False
+            if error.status != "range":  # it has less than 8 bytes
+                raise
+        return True
 
-    def ask(self, **request: Any) -> Any:
-        """Asks the node something about this link. Raises SpindleError."""
-        self._end.check()
-        return self._session._channel.request(**request)[0]
+    def _find(self, name: str, change: bool) -> tuple[int, int, int]:
+        raw = name.encode()
+        if not 1 <= len(raw) <= NAME_MAX:
+            raise ConfigError(f"a region's name of {len(raw)} bytes: must have between 1 and {NAME_MAX}")
+        self.view[: len(raw)] = raw
+        self.user.find(len(raw), self.buffer, change=change, cookie=self.next_cookie())
+        try:
+            handle = self._completed(None, time.monotonic() + self.timeout_s)
+        except LinkError as error:
+            whose = f"region {name!r} of node {self.node_id}"
+            if error.status == "nobody":
+                raise ConnectionEnded(f"node {self.node_id} offers no region {name!r}") from None
+            if error.status == "refused":
+                raise ConfigError(f"{whose} is open to reads only, for node {self._session.node_id}") from None
+            if error.status == "wrong" and FULL in str(error):
+                raise ConfigError(f"{whose}: a link reaches at most {REGIONS_MAX} regions; close() one") from None
+            if error.status == "wrong" and DENIED in str(error):
+                raise AccessDenied(f"no access rule lets this program {'change' if change else 'read'} {whose}: add "
+                                   f"{name!r} to {'publish and subscribe' if change else 'subscribe'} of a rule in "
+                                   "[access] rules of the node's configuration") from None
+            raise
+        return handle, *_FOUND.unpack_from(self.view)
+
+    def forget(self, name: str, change: bool, handle: int) -> None:
+        """Closes a region of this link. Raises LinkError."""
+        self._check()
+        if self._end.regions.pop((name, change), None) is not None:
+            self.user.forget(handle, cookie=self.next_cookie())
+            self._completed(None, time.monotonic() + self.timeout_s)
 
     def next_cookie(self) -> int:
         """That of the request that is added now."""
-        self._cookie = next(self._cookies)
+        self._cookie = next(self._end.cookies)
         return self._cookie
+
+    def _check(self) -> None:
+        if self._closed:
+            raise LinkError("this link is closed", "cut")
+        self._end.check()
 
     def carry_out(self, region: Region | None = None) -> int:
         """Submits what was added last; returns what an atomic found, once it is done. LinkError, TimeoutError."""
         try:
-            self._end.check()
+            self._check()
         except SpindleError:
             self.user.drop()
             raise
@@ -205,7 +306,7 @@ class Link:
                 raise LinkError(f"{what} of node {self.node_id}: {why}", status)
             if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
                 raise TimeoutError(f"node {self.node_id} has not answered within {self.timeout_s:g} s")
-            self._end.check()
+            self._check()
             self._keep_messages()
 
     def send(self, data: bytes, port: int = 0, *, to: int = 0, call: int = 0) -> None:
@@ -216,7 +317,7 @@ class Link:
             raise ConfigError(f"a message of {len(data)} bytes: {MESSAGE_MAX} are the limit")
         if size > len(self.view):
             raise ConfigError(f"a message of {len(data)} bytes doesn't fit the link's memory of {len(self.view)}")
-        self._end.check()
+        self._check()
         self.view[: _HEAD.size] = _HEAD.pack(call)
         self.view[_HEAD.size : size] = data
         self.user.send(size, self.buffer, port=port, to=to, cookie=self.next_cookie())
@@ -225,7 +326,7 @@ class Link:
     def call(self, port: int, data: bytes) -> bytes:
         """A message to a port, and the answer to it. Raises LinkError, TimeoutError."""
         until_s = time.monotonic() + self.timeout_s
-        number = next(self._calls)
+        number = next(self._end.calls)
         self.send(data, port, call=number)
         while True:
             self._keep_messages()
@@ -235,15 +336,18 @@ class Link:
                     return answer[_HEAD.size :]
             if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
                 raise TimeoutError(f"port {port} of node {self.node_id} has not answered within {self.timeout_s:g} s")
-            self._end.check()
+            self._check()
             self.user.take()
 
     def _keep_messages(self) -> None:
         self._early += (one for one in self.user.messages() if len(one[2]) >= _HEAD.size)
 
     def close(self) -> None:
-        """Idempotent."""
-        self._end.close()
+        """The next link to that node may have its place. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            if self._idle is None or not self._idle.put(self.node_id, self._memory, self._end):
+                self._end.close()
 
     def __enter__(self) -> Link:
         return self
@@ -338,6 +442,7 @@ class Links:
 
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._idle = _idle.setdefault(session, Idle())
 
     def open(self, node_id: int, *, port: int = 0, memory: int = MEMORY, timeout_s: float = TIMEOUT_S) -> Link:
         """A link to a node of the group, this host's own or another.
@@ -347,7 +452,11 @@ class Links:
         timeout_s: how long its calls wait.
         Raises ConnectionEnded where there is no such node, ConfigError beyond a limit, AccessDenied, NoResources.
         """
-        return Link(self._session, node_id or self._session.node_id, port, memory, timeout_s)
+        node_id = node_id or self._session.node_id
+        end = None if port else self._idle.take(node_id, memory)
+        if end is None:
+            end = _End(self._session, {"node_id": node_id, "port": port, "memory": memory})
+        return Link(self._session, end, node_id, timeout_s, None if port else self._idle, memory)
 
     def listen(self, port: int) -> Port:
         """Takes what is sent to this port (1 to 65535) of the own node. Raises ConfigError where somebody listens there

@@ -227,7 +227,7 @@ class Neighbours:
 
     # --- memory of this host
 
-    async def have_mapped(self, life: int, key: int) -> None:
+    async def _have_mapped(self, life: int, key: int) -> None:
         """Maps memory of a node of this host. Raises ConnectionEnded, NoResources."""
         known = self._known.get(node_of(life))
         if known is None or known.life != life:
@@ -245,11 +245,16 @@ class Neighbours:
     def lacking(self, life: int, key: int) -> None:
         """The pool would read memory of a node of this host that isn't mapped yet."""
         async def have() -> None:
-            with contextlib.suppress(SpindleError):
-                await self.have_mapped(life, key)
+            try:
+                await self._have_mapped(life, key)
+            except SpindleError as error:
+                LOG.warning("a region of node %d can't be used: %s", node_of(life), error)
+                pooling = self._pooling()
+                with contextlib.suppress(SpindleError):
+                    await pooling.do(lambda: pooling.not_mapped(life, key))
 
         known = self._known.get(node_of(life))
-        if known is not None and key not in known.asked:
+        if known is None or key not in known.asked:
             self._spawn(have())
 
     def heard_map(self, peer: Peer, asked: pb.LinkMap) -> None:

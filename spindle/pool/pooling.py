@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.errors import NodeStopped
-from spindle_core.fabric.regions.regions import Regions
+from spindle_core.fabric.regions.regions import GRANT, Regions
 from spindle_core.fabric.regions.shm import ShmPart
 from spindle_core.fabric.regions.tcp import TcpPart
 from spindle_core.links.driver import Driver
@@ -29,10 +31,16 @@ from spindle_core.links.finder import Finder
 from spindle_core.links.pool import Pool
 from spindle_core.memory import Mapping
 
+if TYPE_CHECKING:
+    from spindle_core.links.directory import Entry
+    from spindle_core.links.pool import Link
+
 T = TypeVar("T")
 
 MAPPED_MAX = 256  # regions of other nodes of this host that stay mapped though no link may use them any more
 AGAIN_S = 0.001  # when something could not be done at once
+RIGHT_WRITE = 2  # rights of regions.pxd
+RIGHT_CHANGE = 2 | 4  # to write, to change words
 LOOK_S = 1.0  # at the latest
 LOG = logging.getLogger("spindle.links")
 
@@ -51,6 +59,9 @@ class Pooling:
         self._on_lost, self._on_lacking = on_lost, on_lacking
         self._work: deque[Callable[[], None]] = deque()
         self._mapped: OrderedDict[tuple[int, int], Mapping] = OrderedDict()
+        self._connected: set[int] = set()
+        self._guards: dict[int, Callable[[str, bool], bool]] = {}  # by link: what it may find
+        self._awaiting: dict[tuple[int, int], list[Callable[[bool], None]]] = {}  # by life and key of memory
         self._here: set[int] = set()  # lives of nodes of this host
         self._lives: dict[int, int] = {}  # of connections by their number
         self._futures: set[asyncio.Future[Any]] = set()
@@ -85,6 +96,7 @@ class Pooling:
     def _add(self, life: int, peer: int, directory: Mapping | None, grant: bytes | None = None) -> None:
         self.pool.add_connection(life, peer)
         self._lives[peer] = life
+        self._connected.add(life)
         if directory is not None:
             self._here.add(life)
         self.finder.add_node(life, self._grant if grant is None else grant, directory)
@@ -171,14 +183,34 @@ class Pooling:
             self.pool.remove_connection(peer)
         self.finder.remove_node(life)
         self._here.discard(life)
+        self._connected.discard(life)
+        for place in [place for place in self._awaiting if place[0] == life]:
+            self.not_mapped(*place)
         for place in [place for place in self._mapped if place[0] == life]:
             del self._mapped[place]
+
+    def guard(self, link: Link, may: Callable[[str, bool], bool]) -> None:
+        """Asks `may(name, to be changed, too)` before a region is opened for this link; on the thread."""
+        self._guards[link.id] = may
+
+    def forget(self, link: Link) -> None:
+        """Its user has gone."""
+        self._guards.pop(link.id, None)
+        self.finder.forget(link)
+        self.pool.close_link(link)
 
     def mapped(self, life: int, key: int, memory: Mapping) -> None:
         """A region of a node of this host is mapped."""
         self._mapped[life, key] = memory
+        for go_on in self._awaiting.pop((life, key), ()):
+            go_on(True)
         while len(self._mapped) > MAPPED_MAX:
             self._mapped.popitem(last=False)
+
+    def not_mapped(self, life: int, key: int) -> None:
+        """It can't be."""
+        for go_on in self._awaiting.pop((life, key), ()):
+            go_on(False)
 
     def mapping_of(self, life: int, key: int) -> Mapping | None:
         """A region of a node of this host, as it is mapped here; None while it isn't."""
@@ -197,9 +229,69 @@ class Pooling:
         life = self._lives.get(peer, 0)
         memory = self.mapping_of(life, key)
         if memory is None and life and life != self.life:
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._on_lacking, life, key)
+            self._say(self._on_lacking, life, key)
         return memory
+
+    # --- what users ask for
+
+    def _answer(self, link: Link, now_ns: int) -> None:
+        """A user wants a region found, or forgotten."""
+        what, value, change = link.wish
+        if what == "forget":
+            try:
+                self.finder.close(link, value)
+            except ValueError:
+                link.answer("wrong", errno.ENOENT)
+            else:
+                link.answer("done")
+            return
+        try:
+            name = value.decode()
+            guard = self._guards.get(link.id)
+            if guard is not None and not guard(name, change):
+                link.answer("wrong", errno.EACCES)
+                return
+            self.finder.look_up(link.node, name, now_ns, partial(self._found, link, name, change))
+        except (UnicodeDecodeError, ValueError):
+            link.answer("wrong", errno.EINVAL)
+
+    def _found(self, link: Link, name: str, change: bool, entry: Entry | None, why: str) -> None:
+        life = link.node
+        if entry is None:
+            link.answer("nobody" if life in self._connected else "cut")
+            return
+        key, size, rights, _, _ = GRANT.unpack(entry.grant)
+        if entry.writer != self.life:
+            rights &= ~RIGHT_WRITE
+        if change and not rights & RIGHT_CHANGE:
+            link.answer("refused")
+            return
+        if not change:
+            rights &= ~RIGHT_CHANGE
+        if life in self._here and self.mapping_of(life, key) is None:
+            waiting = self._awaiting.setdefault((life, key), [])
+            waiting.append(partial(self._open, link, name, change, size, rights))
+            if len(waiting) == 1:
+                self._say(self._on_lacking, life, key)
+            return
+        self._open(link, name, change, size, rights, True)
+
+    def _open(self, link: Link, name: str, change: bool, size: int, rights: int, mapped: bool) -> None:
+        if not mapped:
+            link.answer("cut")
+            return
+
+        def opened(handle: int, why: str) -> None:
+            if handle >= 0:
+                link.answer("done", handle, size, rights)
+            else:
+                link.answer("wrong", errno.ENOSPC) if "at most" in why else link.answer("cut")
+
+        self.finder.open(link, name, time.monotonic_ns(), opened, change)
+
+    def _say(self, callback: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _run(self) -> None:
         try:
@@ -209,6 +301,8 @@ class Pooling:
                 now_ns = time.monotonic_ns()
                 self.exports.advance(now_ns)
                 self.finder.advance(now_ns)
+                for link in self.pool.asked():
+                    self._answer(link, now_ns)
                 self._look_for_failures()
                 if not self._work and not self._stopping:
                     self.driver.drive(self._pause_s(now_ns), self._spin_s)
@@ -230,5 +324,4 @@ class Pooling:
             life = self._lives.get(peer)
             if life is not None:
                 self.disconnect(life)
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._on_lost, life, why)
+                self._say(self._on_lost, life, why)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "open_link", "close_link", "open_region", "close_region", "offer_region", "end_region")
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "open_link", "close_link", "offer_region", "end_region")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -24,8 +24,6 @@ class Request(_message.Message):
     CHANGE_PORT_FIELD_NUMBER: _ClassVar[int]
     OPEN_LINK_FIELD_NUMBER: _ClassVar[int]
     CLOSE_LINK_FIELD_NUMBER: _ClassVar[int]
-    OPEN_REGION_FIELD_NUMBER: _ClassVar[int]
-    CLOSE_REGION_FIELD_NUMBER: _ClassVar[int]
     OFFER_REGION_FIELD_NUMBER: _ClassVar[int]
     END_REGION_FIELD_NUMBER: _ClassVar[int]
     number: int
@@ -44,11 +42,9 @@ class Request(_message.Message):
     change_port: ChangePort
     open_link: OpenLink
     close_link: CloseLink
-    open_region: OpenRegion
-    close_region: CloseRegion
     offer_region: OfferRegion
     end_region: EndRegion
-    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., open_region: _Optional[_Union[OpenRegion, _Mapping]] = ..., close_region: _Optional[_Union[CloseRegion, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ...) -> None: ...
 
 class DeclareTopic(_message.Message):
     __slots__ = ("spec",)
@@ -172,24 +168,6 @@ class CloseLink(_message.Message):
     link: int
     def __init__(self, link: _Optional[int] = ...) -> None: ...
 
-class OpenRegion(_message.Message):
-    __slots__ = ("link", "name", "change")
-    LINK_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    CHANGE_FIELD_NUMBER: _ClassVar[int]
-    link: int
-    name: str
-    change: bool
-    def __init__(self, link: _Optional[int] = ..., name: _Optional[str] = ..., change: bool = ...) -> None: ...
-
-class CloseRegion(_message.Message):
-    __slots__ = ("link", "handle")
-    LINK_FIELD_NUMBER: _ClassVar[int]
-    HANDLE_FIELD_NUMBER: _ClassVar[int]
-    link: int
-    handle: int
-    def __init__(self, link: _Optional[int] = ..., handle: _Optional[int] = ...) -> None: ...
-
 class OfferRegion(_message.Message):
     __slots__ = ("name", "size", "writer", "atomics")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -259,7 +237,7 @@ class Welcome(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "link", "region", "offered")
+    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "link", "offered")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -270,7 +248,6 @@ class Reply(_message.Message):
     VIEW_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
-    REGION_FIELD_NUMBER: _ClassVar[int]
     OFFERED_FIELD_NUMBER: _ClassVar[int]
     number: int
     topic: TopicInfo
@@ -282,9 +259,8 @@ class Reply(_message.Message):
     view: View
     status: Status
     link: LinkOpened
-    region: RegionOpened
     offered: RegionOffered
-    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., region: _Optional[_Union[RegionOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ...) -> None: ...
 
 class LinkOpened(_message.Message):
     __slots__ = ("link", "buffer")
@@ -293,16 +269,6 @@ class LinkOpened(_message.Message):
     link: int
     buffer: int
     def __init__(self, link: _Optional[int] = ..., buffer: _Optional[int] = ...) -> None: ...
-
-class RegionOpened(_message.Message):
-    __slots__ = ("handle", "size", "rights")
-    HANDLE_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
-    RIGHTS_FIELD_NUMBER: _ClassVar[int]
-    handle: int
-    size: int
-    rights: int
-    def __init__(self, handle: _Optional[int] = ..., size: _Optional[int] = ..., rights: _Optional[int] = ...) -> None: ...
 
 class RegionOffered(_message.Message):
     __slots__ = ("key",)

@@ -11,6 +11,7 @@ one node, over a physical connection of the pool that other links use as well.
 - Users take turns: in each round one list of each. Nobody's flood stops another one: what the way has no room for waits
   in its own ring, and a ring that is full is its user's alone.
 - Completions reach their owner in the order in which it submitted. Those of a link that was closed reach nobody.
+- A region is found by name, through the same ring: the answer is a handle, and in place of the name size and rights.
 - A region is reached through a handle, for as long as its lease lasts. After that its requests wait until the lease is
   renewed, or fail as `ended`. An owner that ends a region waits for the longest lease before it gives up its memory: so
   nothing is touched after deregistration and lease.
@@ -40,6 +41,8 @@ cdef enum:
     LINK_INLINE_MAX = 16 << 10   # bytes of a message that goes through the box
     NOTE_SIZE_MAX = 64 << 10     # bytes of a note with all its messages
     PORTS_MAX = 65535
+    NAME_SIZE_MAX = 64           # bytes of a region's name (directory.py)
+    FOUND_SIZE = 16              # bytes that come in place of the name: size and rights of the region
     ERRANDS_MAX = 256            # for whoever drives the pool, at a time: a power of two
     RETRY_SOON = 1               # link_t.retry_ns: a backoff from the next look on
     RETRY_FIRST_NS = 50000
@@ -49,6 +52,8 @@ cdef enum:
 cdef enum:
     LINK_SEND = 5                # a message to the port `offset`, or where that is 0 to the link `first`
     LINK_RECEIVE = 6             # memory for one long message
+    LINK_FIND = 7                # opens the region whose name lies in own memory; `first`: it will be changed, too
+    LINK_FORGET = 8              # closes the region `region`
 
 # How they complete, beside the ways of requests.
 cdef enum:
@@ -79,6 +84,7 @@ cdef enum:
     ERRAND_SEND = 2              # of `link`: its next submission is a long message
     ERRAND_FETCH = 3             # a long message has come over `peer`: note and long_t in `data`
     ERRAND_MOVED = 4             # `link` is on its new connection
+    ERRAND_ASK = 5               # `link` wants to find or forget a region: the pool's user answers
 
 
 cdef struct note_t:

@@ -13,8 +13,10 @@ from spindle_core.fabric.regions.flights cimport post, tell
 from spindle_core.fabric.regions.regions cimport (
     NO_PEER,
     PEERS_MAX,
+    REQUEST_CUT,
     REQUEST_DONE,
     REQUEST_READ,
+    REQUEST_REFUSED,
     Asker,
     Part,
     Regions,
@@ -32,6 +34,7 @@ from spindle_core.layout cimport (
 from spindle_core.links.links cimport (
     BROKEN_CONNECTION,
     BUFFERS_MAX,
+    ERRAND_ASK,
     ERRAND_FETCH,
     ERRAND_LEASE,
     ERRAND_MOVED,
@@ -39,15 +42,20 @@ from spindle_core.links.links cimport (
     ERRANDS_MAX,
     HANDLES_MAX,
     LINK_BROKEN,
+    FOUND_SIZE,
     LINK_CLOSING,
+    LINK_FIND,
     LINK_MOVING,
     LINK_NOBODY,
     LINK_OPEN,
+    LINK_WRONG,
     LINKS_MAX,
+    NAME_SIZE_MAX,
     NOTE_LONG,
     NOTE_SIZE_MAX,
     PORTS_MAX,
     POSTED_MAX,
+    buffer_t,
     errand_t,
     handle_t,
     link_t,
@@ -57,13 +65,15 @@ from spindle_core.links.links cimport (
     posted_t,
 )
 from spindle_core.links.notes cimport lose, owe, pay, take_notes
-from spindle_core.links.serving cimport break_link, errand, give, ring_user, serve
+from spindle_core.links.serving cimport answer_ask, break_link, errand, give, ring_user, serve
 from spindle_core.memory cimport Mapping
 
 cdef enum:
     ROUNDS_MAX = 16              # of all links, in one run
     LONG_SIZE = 48 + 48          # bytes of a note of a long message
 
+STATUSES = {"done": REQUEST_DONE, "cut": REQUEST_CUT, "refused": REQUEST_REFUSED, "wrong": LINK_WRONG,
+            "nobody": LINK_NOBODY}
 LINKS = LINKS_MAX
 HANDLES = HANDLES_MAX
 BUFFERS = BUFFERS_MAX
@@ -149,6 +159,37 @@ cdef class Link:
         """From now on its user's messages may go to this port only (0xFFFFFFFF: to none), and to links."""
         self.state.sends_to = port
 
+    @property
+    def wish(self):
+        """What its user wants, once the pool says that it asks: ("find", name, to be changed, too), or
+        ("forget", handle, False)."""
+        cdef link_request r
+        cdef const buffer_t *b
+        memcpy(&r, &self.state.user.requests[self.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
+        if r.kind != LINK_FIND:
+            return "forget", r.region, False
+        if r.buffer >= BUFFERS_MAX or r.length > NAME_SIZE_MAX:
+            return "find", b"", False                  # the user has changed it meanwhile
+        b = &self.state.buffers[r.buffer]
+        if b.base == NULL or r.buffer_offset > b.size or r.length > b.size - r.buffer_offset:
+            return "find", b"", False
+        return "find", b.base[r.buffer_offset:r.buffer_offset + r.length], r.first != 0
+
+    def answer(self, status, uint64_t value=0, uint64_t size=0, uint64_t rights=0):
+        """Answers the wish. `status`: "done" with a handle as `value` and what the user sees of the region, or why not:
+        "nobody" (there is none of that name), "refused" (not open to changes), "cut", "wrong" with an errno."""
+        cdef link_request r
+        cdef buffer_t *b
+        cdef uint64_t found[2]
+        memcpy(&r, &self.state.user.requests[self.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
+        if status == "done" and r.kind == LINK_FIND and r.buffer < BUFFERS_MAX:
+            b = &self.state.buffers[r.buffer]
+            found[0], found[1] = size, rights
+            if b.base != NULL and b.writable and r.buffer_offset <= b.size and (
+                    b.size - r.buffer_offset >= FOUND_SIZE):
+                memcpy(b.base + r.buffer_offset, found, FOUND_SIZE)
+        answer_ask(&self.state, r.cookie, STATUSES[status], value)
+
     def rung_at(self, int end):
         """Where the user is rung when it sleeps: this end of a doorbell (ends.make_ends), which must stay open until
         the link is closed. -1: nowhere."""
@@ -232,7 +273,7 @@ cdef class Pool:
         cdef Part part
         self.regions = regions
         self.mapping_of = mapping_of or (lambda peer, key: None)
-        self.replies = []
+        self.replies, self.asking = [], []
         self.state.regions = regions.state
         self.nodes, self.links, self.closing = {}, {}, set()
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
@@ -369,6 +410,11 @@ cdef class Pool:
             total = run_pool(self.state, now_ns)
         return total
 
+    def asked(self):
+        """Links whose users want a region found or forgotten, since the last call (Link.wish, Link.answer)."""
+        found, self.asking = self.asking, []
+        return found
+
     def tidy(self):
         """Does the errands that the pool knows, and frees links that have gone. Returns leases that must be renewed:
         [(link, handle), ...]: call its renew() or end_region()."""
@@ -381,8 +427,14 @@ cdef class Pool:
             link = self.links.get(e.link)
             if e.kind == ERRAND_FETCH:
                 self.fetch(&e, link)
-            elif link is None or link.state.state == LINK_CLOSING:
+            elif link is None:
                 continue
+            elif link.state.state == LINK_CLOSING:
+                if e.kind == ERRAND_ASK:
+                    link.state.asker.promised -= 1
+                continue
+            elif e.kind == ERRAND_ASK:
+                self.asking.append(link)
             elif e.kind == ERRAND_LEASE:
                 leases.append((link, e.what))
             elif e.kind == ERRAND_SEND:

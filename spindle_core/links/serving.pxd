@@ -10,5 +10,6 @@ cdef bint complete(link_t *link, uint64_t cookie, uint32_t status, uint64_t valu
 cdef bint put_in_box(link_t *link, uint64_t sender, uint64_t node, const char *data, uint32_t length) noexcept nogil
 cdef bint errand(pool_t *s, link_t *link, uint32_t kind, uint64_t what) noexcept nogil
 cdef void answered(link_t *link, uint64_t count, uint32_t status) noexcept nogil
+cdef void answer_ask(link_t *link, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil
 cdef void ring_user(link_t *link) noexcept nogil
 cdef void break_link(link_t *link, uint32_t why) noexcept nogil

@@ -4,7 +4,7 @@ Rules: what stands in the user's page is read once, into a local, and checked be
 that link alone. A submission counts as taken when its requests are posted, its message was taken by the receiver, or it
 has failed; until then it stays in the user's ring.
 """
-from libc.errno cimport EACCES, EAGAIN, EFAULT, EINVAL, ENOENT, EPIPE
+from libc.errno cimport EACCES, EAGAIN, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTCONN, EPIPE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -34,16 +34,21 @@ from spindle_core.links.links cimport (
     BROKEN_CONNECTION,
     BROKEN_RULES,
     BUFFERS_MAX,
+    ERRAND_ASK,
     ERRAND_LEASE,
     ERRAND_SEND,
     ERRANDS_MAX,
+    FOUND_SIZE,
     HANDLES_MAX,
     LINK_BROKEN,
+    LINK_FIND,
+    LINK_FORGET,
     LINK_INLINE_MAX,
     LINK_OPEN,
     LINK_RECEIVE,
     LINK_SEND,
     LINK_WRONG,
+    NAME_SIZE_MAX,
     NOTE_SEND,
     NOTE_SIZE_MAX,
     PORTS_MAX,
@@ -245,6 +250,33 @@ cdef bint serve_list(pool_t *s, link_t *link, uint64_t n, uint64_t now_ns) noexc
     return True
 
 
+cdef bint serve_ask(pool_t *s, link_t *link, const link_request *r) noexcept nogil:
+    """Something that the pool's user answers (answer_ask): until then the link takes nothing else."""
+    if r.kind == LINK_FIND:
+        if r.length == 0 or r.length > NAME_SIZE_MAX:
+            return wrong(link, 1, r.cookie, ENAMETOOLONG)
+        if link.peer == NO_PEER:
+            return wrong(link, 1, r.cookie, ENOTCONN)
+        if own_memory(link, r, True) == NULL or link.buffers[r.buffer].size - r.buffer_offset < FOUND_SIZE:
+            return wrong(link, 1, r.cookie, EFAULT)
+    elif r.region >= HANDLES_MAX or not link.handles[r.region].open:
+        return wrong(link, 1, r.cookie, ENOENT)
+    if link.asker.head - link.asker.tail + link.asker.promised >= link.asker.capacity:
+        return False
+    if errand(s, link, ERRAND_ASK, 0):
+        link.waits = 1
+        link.asker.promised += 1
+    return False
+
+
+cdef void answer_ask(link_t *link, uint64_t cookie, uint32_t status, uint64_t value) noexcept nogil:
+    """The answer: the submission is taken, and completes."""
+    link.waits = 0
+    link.asker.promised -= 1
+    tell(&link.asker, NO_PEER, cookie, status, value)
+    took(link, 1)
+
+
 cdef bint serve_receive(link_t *link, const link_request *r) noexcept nogil:
     cdef posted_t *p
     cdef char *at = own_memory(link, r, True)
@@ -336,6 +368,8 @@ cdef bint serve(pool_t *s, link_t *link, uint64_t now_ns) noexcept nogil:
         return serve_sends(s, link, &r, submitted, now_ns)
     if r.kind == LINK_RECEIVE:
         return serve_receive(link, &r)
+    if r.kind == LINK_FIND or r.kind == LINK_FORGET:
+        return serve_ask(s, link, &r)
     n = <uint64_t>r.left + 1
     if n > LIST_MAX:
         return wrong(link, 1, r.cookie, EINVAL)

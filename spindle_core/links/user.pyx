@@ -40,7 +40,15 @@ from spindle_core.layout cimport (
     link_request,
     link_user_page,
 )
-from spindle_core.links.links cimport BUFFERS_MAX, LINK_NOBODY, LINK_RECEIVE, LINK_SEND, LINK_WRONG
+from spindle_core.links.links cimport (
+    BUFFERS_MAX,
+    LINK_FIND,
+    LINK_FORGET,
+    LINK_NOBODY,
+    LINK_RECEIVE,
+    LINK_SEND,
+    LINK_WRONG,
+)
 from spindle_core.memory cimport Mapping
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -145,6 +153,21 @@ cdef class LinkUser:
         r.length, r.buffer, r.buffer_offset = length, buffer, buffer_offset
         self.submit()
 
+    def find(self, uint32_t length, uint32_t buffer, uint64_t buffer_offset=0, *, change=False, cookie=0):
+        """Submits the name of a region, in own memory; completes with its handle, and there lie then its size in bytes
+        and its rights, of 8 bytes each. `change`: it will be written, or words of it changed."""
+        self.alone()
+        cdef link_request *r = self.add(LINK_FIND, cookie, True)
+        r.length, r.buffer, r.buffer_offset, r.first = length, buffer, buffer_offset, 1 if change else 0
+        self.submit()
+
+    def forget(self, uint32_t region, *, cookie=0):
+        """Submits that a region is needed no more."""
+        self.alone()
+        cdef link_request *r = self.add(LINK_FORGET, cookie, True)
+        r.region = region
+        self.submit()
+
     cdef int alone(self) except -1:
         if self.filled != self.list_from:
             raise ValueError("a list is being made: submit() it first")
@@ -247,6 +270,11 @@ cdef class LinkUser:
             taken += boxed(length)
         u64_store_release(&self.user.messages_taken, taken)
         return found
+
+    @property
+    def pending(self):
+        """Submissions that were not taken, or have not completed; those of unsignalled requests never do."""
+        return self.filled - u64_load_relaxed(&self.user.dones_taken)
 
     @property
     def waiting(self):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -116,33 +116,28 @@ def test_a_region_that_has_ended_is_found_no_more_and_ends_within_its_lease(sess
             link.region("ends")
 
 
-@pytest.fixture
-def echoing() -> Iterator[Callable[[Port], None]]:
+@contextlib.contextmanager
+def echoing(port: Port) -> Iterator[None]:
     """Answers all calls at a port, with what came and from where."""
     over = threading.Event()
-    threads = []
 
-    def serve(port: Port) -> None:
-        with contextlib.suppress(LinkError):  # it was closed
-            while not over.is_set():
-                if (message := port.receive(0.1)) is not None and message.call:
-                    port.answer(message, b"%d:" % message.node_id + message.data)
+    def serve() -> None:
+        while not over.is_set():
+            if (message := port.receive(0.1)) is not None and message.call:
+                port.answer(message, b"%d:" % message.node_id + message.data)
 
-    def start(port: Port) -> None:
-        threads.append(threading.Thread(target=serve, args=(port,)))
-        threads[-1].start()
-
-    yield start
-    over.set()
-    for thread in threads:
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
         thread.join()
 
 
 @pytest.mark.parametrize("server", [1, 2])
-def test_calls_come_back_to_whoever_made_them(sessions: Sessions, echoing: Callable[[Port], None], server: int
-                                              ) -> None:
-    with Links(sessions[server]).listen(7) as port:
-        echoing(port)
+def test_calls_come_back_to_whoever_made_them(sessions: Sessions, server: int) -> None:
+    with Links(sessions[server]).listen(7) as port, echoing(port):
         links = [Links(sessions[node]).open(server) for node in (1, 2, 1)]
         for turn in range(30):
             for number, link in enumerate(links):
