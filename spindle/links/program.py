@@ -159,18 +159,28 @@ _idle: weakref.WeakKeyDictionary[Session, Idle] = weakref.WeakKeyDictionary()
 
 
 class Region:
-    """A region of a link's node, reached through that link. `size` in bytes; `rights`: READ, WRITE, ATOMIC."""
+    """A region of a link's node, reached through that link. `size` in bytes; `rights`: READ, WRITE, ATOMIC.
 
-    def __init__(self, link: Link, name: str, change: bool, handle: int, size: int, rights: int) -> None:
-        self.link, self.name, self.handle, self.size, self.rights = link, name, handle, size, rights
-        self._change = change
+    What an earlier user of the same place has opened is used again. It may have ended since, and another region have
+    its name: then the first request finds that one.
+    """
+
+    def __init__(self, link: Link, name: str, change: bool, found: tuple[int, int, int], sure: bool) -> None:
+        self.link, self.name = link, name
+        self.handle, self.size, self.rights = found
+        self._change, self._sure = change, sure
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes of the region, at most the link's memory. An aligned word of 8 is whole, more may be half changed.
         Raises LinkError."""
         link = self.link
         link.user.read(self.handle, offset, length, link.buffer, cookie=link.next_cookie())
-        link.carry_out(self)
+        try:
+            link.carry_out(self)
+        except LinkError as error:
+            self._find_anew(error)
+            return self.read(offset, length)
+        self._sure = True
         return bytes(link.view[:length])
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
@@ -181,18 +191,46 @@ class Region:
             raise ConfigError(f"{size} bytes don't fit the link's memory of {len(link.view)}")
         link.view[:size] = data
         link.user.write(self.handle, offset, size, link.buffer, cookie=link.next_cookie())
-        link.carry_out(self)
+        try:
+            link.carry_out(self)
+        except LinkError as error:
+            self._find_anew(error)
+            self.write(offset, data)
+        self._sure = True
 
     def compare_swap(self, offset: int, expected: int, desired: int) -> int:
         """The word of 8 bytes at `offset` becomes `desired` if it is `expected`; returns what it was. Raises
         LinkError."""
-        self.link.user.compare_swap(self.handle, offset, expected, desired, cookie=self.link.next_cookie())
-        return self.link.carry_out(self)
+        link = self.link
+        link.user.compare_swap(self.handle, offset, expected, desired, cookie=link.next_cookie())
+        try:
+            found = link.carry_out(self)
+        except LinkError as error:
+            self._find_anew(error)
+            return self.compare_swap(offset, expected, desired)
+        self._sure = True
+        return found
 
     def fetch_add(self, offset: int, value: int) -> int:
         """The word grows by `value`, modulo 2**64; returns what it was. Raises LinkError."""
-        self.link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=self.link.next_cookie())
-        return self.link.carry_out(self)
+        link = self.link
+        link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=link.next_cookie())
+        try:
+            found = link.carry_out(self)
+        except LinkError as error:
+            self._find_anew(error)
+            return self.fetch_add(offset, value)
+        self._sure = True
+        return found
+
+    def _find_anew(self, error: LinkError) -> None:
+        """After a request that has failed: raises why, unless the region was opened by somebody else and has ended.
+        Then the request has not happened, and goes to the one that has the name now."""
+        if self._sure or error.status != "ended":
+            raise error
+        self.link.forget(self.name, self._change, self.handle)
+        fresh = self.link.region(self.name, change=self._change)
+        self.handle, self.size, self.rights, self._sure = fresh.handle, fresh.size, fresh.rights, True
 
     def close(self) -> None:
         """The program needs it no more. Raises LinkError."""
@@ -222,27 +260,14 @@ class Link:
         """
         self._check()
         known = self._end.regions.get((name, change))
-        if known is not None and not self._is_alive(known[0]):  # there may be another one of that name by now
-            self.forget(name, change, known[0])
-            known = None
-        self._others.discard((name, change))
         if known is None:
             if len(self._end.regions) >= REGIONS_MAX and self._others:
                 earlier = self._others.pop()
                 self.forget(*earlier, self._end.regions[earlier][0])
             known = self._end.regions[name, change] = self._find(name, change)
-        return Region(self, name, change, *known)
-
-    def _is_alive(self, handle: int) -> bool:
-        self.user.read(handle, 0, 8, self.buffer, cookie=self.next_cookie())
-        try:
-            self.carry_out()
-        except LinkError as error:
-            if error.status == "ended":
-                return False
-            if error.status != "range":  # it has less than 8 bytes
-                raise
-        return True
+            return Region(self, name, change, known, sure=True)
+        self._others.discard((name, change))
+        return Region(self, name, change, known, sure=False)
 
     def _find(self, name: str, change: bool) -> tuple[int, int, int]:
         raw = name.encode()

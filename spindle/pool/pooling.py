@@ -301,8 +301,10 @@ class Pooling:
                 now_ns = time.monotonic_ns()
                 self.exports.advance(now_ns)
                 self.finder.advance(now_ns)
-                for link in self.pool.asked():
-                    self._answer(link, now_ns)
+                if asked := self.pool.asked():
+                    for link in asked:
+                        self._answer(link, now_ns)
+                    self.finder.advance(now_ns)  # sends their lookups
                 self._look_for_failures()
                 if not self._work and not self._stopping:
                     self.driver.drive(self._pause_s(now_ns), self._spin_s)

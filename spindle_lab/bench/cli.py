@@ -152,6 +152,16 @@ def wakeup(rounds: int, gap_us: float, as_json: bool) -> None:
 
 
 @bench.command()
+@click.option("--rounds", type=click.IntRange(60, 100_000), default=2000, show_default=True, help="Of each.")
+@json_option
+def links(rounds: int, as_json: bool) -> None:
+    """What opening a link, a read and a call cost, beside a doorbell and a fresh TLS connection."""
+    from spindle_lab.bench import links as links_module
+
+    show(failing_clearly(lambda: links_module.run(rounds)), as_json)
+
+
+@bench.command()
 @click.option("--block", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Bytes per copy.")
 @click.option("--seconds", type=click.FloatRange(0.01, 10), default=0.15, show_default=True, help="Time at each size.")
 @json_option

@@ -113,7 +113,43 @@ def test_a_region_that_has_ended_is_found_no_more_and_ends_within_its_lease(sess
 
         wait_until(is_over, 10, what="the end of the lease")
         with pytest.raises(ConnectionEnded):
-            link.region("ends")
+            link.region("ends").read(0, 8)
+        with Links(sessions[2]).offer("ends", 8192) as again:
+            again.view[0] = 7
+            with pytest.raises(LinkError):
+                region.read(0, 8)
+            anew = link.region("ends")
+            assert anew.read(0, 1) == b"\7" and anew.size == 8192
+
+
+def test_a_link_is_used_again_with_what_it_has_open(sessions: Sessions) -> None:
+    """Unless the region has ended since, and another one has its name."""
+    with Links(sessions[1]).open(2) as held:  # what other tests have left is used before
+        first = Links(sessions[1]).open(2)
+        assert held.id != first.id
+        with Links(sessions[2]).offer("again", 4096) as table:
+            assert first.region("again").read(0, 1) == b"\0"
+            first.close()
+            with pytest.raises(LinkError, match="this link is closed"):
+                first.region("again")
+            table.view[0] = 1
+            with Links(sessions[1]).open(2) as second:
+                assert second.id == first.id and second.region("again").read(0, 1) == b"\1"
+        wait_until(lambda: ends(sessions, first.id), 10, what="the end of the lease")
+        with Links(sessions[2]).offer("again", 8192) as table, Links(sessions[1]).open(2) as third:
+            table.view[0] = 2
+            assert third.id == first.id and third.region("again").read(0, 1) == b"\2"
+
+
+def ends(sessions: Sessions, link_id: int) -> bool:
+    """The region of that link has ended."""
+    with Links(sessions[1]).open(2) as link:
+        assert link.id == link_id
+        try:
+            link.region("again").read(0, 8)
+        except (LinkError, ConnectionEnded):
+            return True
+    return False
 
 
 @contextlib.contextmanager
@@ -188,7 +224,7 @@ def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
 
         def is_gone() -> bool:
             try:
-                link.region("goes")
+                link.region("goes").read(0, 8)
             except ConnectionEnded:
                 return True
             return False
