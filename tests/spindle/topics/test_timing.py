@@ -249,7 +249,7 @@ def test_a_voice_of_a_topic_that_has_gone_is_used_no_more(node: Any) -> None:
 
 @pytest.mark.parametrize("timing", [
     bytes(255), bytes(256), bytes([TIMING_WORD]) + bytes(255), bytes([0, TIMING_WORD, TIMING_WORD]) + bytes(253),
-    bytes([0, TIMING_WORD, 4]) + bytes(253)])
+    bytes([0, TIMING_WORD, 8]) + bytes(253)])
 def test_specifications_that_say_nonsense_of_time(timing: bytes) -> None:
     with pytest.raises(ConfigError, match="timing of topic 'topic'"):
         TopicSpec("topic", timing=timing)
