@@ -294,15 +294,22 @@ def test_the_end_of_a_node_reaches_who_attends_it(node: int) -> None:
             assert one.over() and isinstance(one.error, NodeGone)
 
 
-def test_heartbeats_go_on() -> None:
-    """Goal: a node that is attended, by a reader that sleeps or one that has much to do, gives its heartbeats. Method:
-    the control thread vouches for it, and its heartbeat grows."""
+@pytest.mark.parametrize("asked_for", ["before", "meanwhile"])
+def test_heartbeats_go_on(asked_for: str) -> None:
+    """Goal: a node that is attended, by a reader that sleeps or one that has much to do, gives its heartbeats, also if
+    the first one is asked for while the predicate thread sleeps for ever and the reader will be the one that is rung.
+    Method: the control thread vouches for it, and its heartbeat grows."""
     cluster = Cluster(2)
     reader, writer = attending(cluster, 1), publishing(cluster, 0)
     with running(cluster):
         mine, theirs = cluster.epochs[1], cluster.epochs[0]
-        mine.vouch(5_000_000, 1 << 20)
+        if asked_for == "before":
+            mine.vouch(5_000_000, 1 << 20)
         waiting = Waiting(reader, 1 << 30)
+        if asked_for == "meanwhile":
+            wait_until(lambda: figure(cluster.engines[1], "attended_laps") and asleep(cluster.engines[1]))
+            time.sleep(0.01)  # not needed for the result: the reader is what sleeps last by now, as a rule
+            mine.vouch(5_000_000, 1 << 20)
 
         def beaten(until: int, busy: bool) -> bool:
             if busy:
