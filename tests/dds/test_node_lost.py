@@ -51,11 +51,7 @@ def test_everything_that_is_blocked_or_called_says_that_the_node_died(group):
         reader = DataReader(participant, Topic(participant, "quiet", bytes))
         full = DataWriter(participant, Topic(participant, "full", bytes, size_max=64),
                           Qos(Policy.Reliability.Reliable(duration(seconds=30))), slots=2)
-        with pytest.raises(DDSTimeout):
-            short = DataWriter(participant, full.topic, Qos(Policy.Reliability.Reliable(duration(milliseconds=200))))
-            while True:
-                short.write_many([b"x" * 64] * 100)
-        wait_until(lambda: _fill(full))
+        fill(full)
         condition = QueryCondition(reader, SampleState.NotRead, lambda _: True)
         waitset, statuses = WaitSet(participant), WaitSet(participant)
         waitset.attach(condition)
@@ -110,7 +106,7 @@ def test_a_call_that_comes_while_another_finds_the_node_gone_is_told_the_same(gr
     with DomainParticipant(node_id=2) as other, DomainParticipant(node_id=1) as participant:
         blocker = DataReader(other, Topic(other, "full", bytes, size_max=64, window=4))
         writer = DataWriter(participant, Topic(participant, "full", bytes, size_max=64), slots=2)
-        wait_until(lambda: _fill(writer))
+        fill(writer)
         group[0].kill()
         wait_until(lambda: writer._inbox.is_gone)
         writer._link.bury()
@@ -151,7 +147,18 @@ def test_a_wait_set_hears_a_status_before_it_fails(group, monkeypatch):
     participant.close()
 
 
-def _fill(writer):
+def fill(writer):
+    """Writes to a topic whose reader takes nothing, until the topic and the writer's ring are full."""
+    with pytest.raises(DDSTimeout):
+        short = DataWriter(writer.publisher.participant, writer.topic,
+                           Qos(Policy.Reliability.Reliable(duration(milliseconds=200))))
+        while True:
+            short.write_many([b"x" * 64] * 100)
+    wait_until(lambda: has_no_room(writer))
+
+
+def has_no_room(writer):
+    """One sample more, if there is room."""
     try:
         writer._inbox.write(b"z", 0, 0.0)
     except TimeoutError:
