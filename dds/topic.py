@@ -215,7 +215,8 @@ class Topic(Entity, Generic[T]):
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
             history_depth=kept.depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            effects=effects() if kept.by_instance and self._codec.key_of is not None else b"", timing=timing(),
+            effects=effects() if kept.by_instance and self._codec.key_of is not None else b"",
+            timing=timing(policies.by_source(self._own_qos) or policies.by_source(qos)),
             samples_max=kept.samples, keys_max=kept.instances, cleanup_ns=kept.cleanup_ns)
         if self._order:
             spec = dataclasses.replace(

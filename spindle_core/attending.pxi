@@ -17,6 +17,7 @@ Promises:
   it. What goes on longer goes on in the predicate thread.
 - When it leaves, the node sleeps, announced and looked after once more; or the predicate thread has been rung.
 - A ring that it has taken is never lost: it makes a pass after it, or knows of a pass that follows, or rings again.
+  That of the first heartbeat that is wanted is for the predicate thread, if that sleeps without a timeout so far.
 - No lock is held, no Python runs.
 """
 from libc.stdint cimport uint32_t, uint64_t
@@ -27,8 +28,10 @@ from spindle_core.atomics cimport (
     monotonic_ns,
     u32_exchange_acquire,
     u32_load_acquire,
+    u32_load_relaxed,
     u32_store_release,
     u64_load_acquire,
+    u64_load_relaxed,
     u64_store_release,
 )
 from spindle_core.bell cimport wake_up
@@ -72,6 +75,12 @@ cdef inline bint may_drive(driver_t *d) noexcept nogil:
     return u32_load_acquire(&d.blocked) and d.running and d.node != NULL and not is_called_off(d)
 
 
+cdef inline bint is_wanted(driver_t *d) noexcept nogil:
+    """By who drives: heartbeats are wanted since the predicate thread has fallen asleep for ever. The ring that was to
+    tell it may have come to who attends."""
+    return u32_load_relaxed(&d.untimed) and u64_load_relaxed(&d.node.beat_ns)
+
+
 cdef bint take_over(driver_t *d) noexcept nogil:
     if not u32_load_acquire(&d.blocked) or not try_to_drive(d):
         return False
@@ -100,6 +109,8 @@ cdef bint leave(driver_t *d, bint drives) noexcept nogil:
                 done = attended_pass(d, monotonic_ns())
                 if not done:
                     break
+            if is_wanted(d):
+                done = 1
         stop_driving(d)
         if not done:
             return True
@@ -156,6 +167,8 @@ cdef attention attend(driver_t *d, cursor_page *page, const uint64_t *count, uin
             else:
                 announce_sleep(d)
                 if not attended_pass(d, now):
+                    if is_wanted(d):
+                        break
                     stop_driving(d)
                     drives = driven = rung = False
                     found = ATTEND_ASLEEP

@@ -36,7 +36,7 @@ COUNTER_HELP = {
     "delivered_bytes": "payload bytes delivered",
     "delivery_blocked": "passes in which a keep-all reader held delivery back",
     "persisted_messages": "sequence numbers of logged topics that are on disk here",
-    "refused_messages": "inbox messages dropped because their header was nonsense",
+    "refused_messages": "inbox messages dropped: their header was nonsense, or their timestamp in the far future",
     "resent_messages": "own messages sent again in a new view",
     "corrupt_slots": "passes that met a slot or count that makes no sense (never delivered)",
     "view_id": "id of the installed view",

@@ -53,7 +53,7 @@ from spindle_core.layout cimport (
 )
 from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
 from spindle_core.memory cimport Mapping
-from spindle_core.timing cimport TIMING_WORD, Timing
+from spindle_core.timing cimport TIMING_SAYS, TIMING_WORD, Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -166,7 +166,7 @@ cdef class DeliveryLog:
         t.samples_max, t.keys_max, t.cleanup_ns = samples_max, keys_max, cleanup_ns
         if self.timing is not None:
             for tag in range(256):
-                if self.timing.pointer().kinds[tag] == TIMING_WORD:
+                if self.timing.pointer().kinds[tag] & TIMING_SAYS == TIMING_WORD:
                     t.effects[tag] = EFFECT_WORD
         return 0
 

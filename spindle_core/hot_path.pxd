@@ -30,6 +30,7 @@ cdef struct driver_t:
     bint running                 # looked at and changed by who drives: only then may others evaluate the predicates
     uint32_t driving             # held by who evaluates predicates: this thread, unless it is blocked or has yielded
     uint32_t blocked             # this thread is blocked, or about to look for the last time before it blocks
+    uint32_t untimed             # it is blocked until it is rung: when it fell asleep no heartbeat was wanted
     uint32_t attended            # held by the one thread at a time that waits for data and drives meanwhile (attending)
     uint32_t relieved            # that one is awake, and drives as soon as this thread falls asleep
     uint32_t commits             # by applications since it announced that it would block

@@ -27,6 +27,7 @@ cdef class InboxWriter:
     cdef uint64_t limit                 # messages that may be committed before `freed` must be read again
     cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`
     cdef bint claimed, gone, closed
+    cdef bint stamped                   # source timestamps decide something in this topic
     cdef bint polling                   # a thread waits for space_end
     cdef uint64_t wakes                 # how often a thread came back from that
     cdef Py_ssize_t followers           # threads that wait, under `turn`, for that thread to tell them
@@ -43,5 +44,6 @@ cdef class InboxWriter:
     cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept
+    cdef int check_stamp(self, uint64_t timestamp_ns) except -1
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
                  uint8_t tag=?, uint64_t key=?) except -1

@@ -34,6 +34,7 @@ from spindle_core.layout cimport (
     slot_stride,
 )
 from spindle_core.memory cimport Mapping, forks
+from spindle_core.timing cimport AHEAD_MAX_S, is_far_ahead
 
 from spindle_core.ends import end_of
 from spindle_core.errors import ForkedChild, MessageTooLarge, NodeGone, WriteTimeout
@@ -51,6 +52,8 @@ cdef class InboxWriter:
     For one thread at a time (the GIL is held except while waiting; callers that share one writer between threads
     hold a lock around it). Takes ownership of the mappings and descriptors. keep_unacknowledged: a slot is used again
     only when every member has delivered its message, so that `unacknowledged()` has them all if the node dies.
+    stamped: source timestamps decide something in this topic; those in the far future raise ValueError here, as the
+    node would refuse the message.
     """
 
     def __cinit__(self):
@@ -58,13 +61,14 @@ cdef class InboxWriter:
         self.bell_fd = -1
 
     def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None,
-                 int bell_fd, bint keep_unacknowledged=False):
+                 int bell_fd, bint keep_unacknowledged=False, bint stamped=False):
         self.ring = ring
         self.progress = progress
         self.bell = bell
         self.space_end = end_of(space_fd)
         self.bell_fd = bell_fd
         self.forks = forks
+        self.stamped = stamped
         if ring.base == NULL or progress.base == NULL or bell.base == NULL or not ring.writable:
             raise ValueError("an inbox needs its ring writable, and its progress and the doorbell open")
         self.header = <inbox_header *>ring.base
@@ -197,12 +201,21 @@ cdef class InboxWriter:
             with nogil:
                 publish_for(driver)
 
+    cdef int check_stamp(self, uint64_t timestamp_ns) except -1:
+        cdef uint64_t now_ns = realtime_ns()
+        if is_far_ahead(timestamp_ns, now_ns):
+            raise ValueError(f"source timestamp {timestamp_ns} is {(timestamp_ns - now_ns) / 1e9:.1f} s in the future:"
+                             f" in this topic, where they decide what is the latest, {AHEAD_MAX_S} s are the most")
+        return 0
+
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
                  uint8_t tag=0, uint64_t key=0) except -1:
         cdef char *slot
         cdef slot_header *h
         if size > self.size_max:
             raise MessageTooLarge(f"a message of {size} bytes: this topic's size_max is {self.size_max} bytes")
+        if self.stamped:
+            self.check_stamp(timestamp_ns)
         slot = self.free_slot(timeout_s)
         h = <slot_header *>slot
         h.index = self.next
@@ -325,6 +338,8 @@ cdef class InboxWriter:
         cdef slot_header *h
         if not self.claimed:
             raise ValueError("no claim is open")
+        if self.stamped and timestamp_ns:
+            self.check_stamp(timestamp_ns)
         h = <slot_header *>(self.slots + (self.next & self.mask) * self.stride)
         if size is not None:
             if not 0 <= size <= h.size:

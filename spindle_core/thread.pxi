@@ -95,6 +95,8 @@ cdef void sleep(driver_t *d) noexcept nogil:
     if node != NULL:
         # Read after the announcement: whoever asks for heartbeats for the first time after that rings.
         timeout_ms = until_next_beat_ms(node)
+        # Relaxed: whoever drives meanwhile does so after stop_driving() below.
+        u32_store_relaxed(&d.untimed, timeout_ms < 0)
         done = whole_pass(node, realtime_ns())
         tell_control(node)
     if not done and not u32_load_acquire(&d.park) and not u32_load_acquire(&d.stop):
@@ -102,6 +104,7 @@ cdef void sleep(driver_t *d) noexcept nogil:
         stop_driving(d)
         # On the own doorbell, not through the fabric: from here on the epoch may be exchanged and freed (Engine.park).
         event_sleep(d.wait_fd, timeout_ms)
+        u32_store_relaxed(&d.untimed, 0)
         u32_store_release(&d.blocked, 0)     # first: a thread that drives meanwhile leaves off when it sees this
         resume_driving(d)
     u32_store_release(&d.blocked, 0)

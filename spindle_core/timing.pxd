@@ -14,6 +14,16 @@ cdef enum timing_kind:
     TIMING_UNTIL = 1             # its first 8 bytes say until when it counts, UTC ns; 0: for ever
     TIMING_FOR = 2               # its last 8 bytes say how long it counts from its source timestamp, ns; 0: for ever
     TIMING_WORD = 3              # of no writer: "it is now", its source timestamp
+    TIMING_SAYS = 3              # the bits that say one of these
+    TIMING_STAMPED = 4           # added to it: source timestamps decide something, and are not believed if far ahead
+
+
+cdef enum:
+    AHEAD_MAX_S = 30             # that a source timestamp may be ahead of its node's clock, where it decides something
+
+
+cdef inline bint is_far_ahead(uint64_t source_ns, uint64_t now_ns) noexcept nogil:
+    return source_ns > now_ns and source_ns - now_ns > <uint64_t>AHEAD_MAX_S * 1000000000
 
 
 cdef struct timing_t:

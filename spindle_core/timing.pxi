@@ -15,6 +15,7 @@ from spindle_core.timing cimport (
     DUE_SHARE_BITS,
     DUES_MAX,
     TIMING_FOR,
+    TIMING_SAYS,
     TIMING_UNTIL,
     TIMING_WORD,
     timing_t,
@@ -74,7 +75,7 @@ cdef bint timing_note(timing_t *t, uint8_t tag, uint16_t writer_id, uint64_t sou
                       uint64_t size) noexcept nogil:
     """The message that follows in the order. True if something is over earlier than whatever was noted so far."""
     cdef uint64_t says = 0, span
-    cdef uint8_t kind = t.kinds[tag]
+    cdef uint8_t kind = t.kinds[tag] & TIMING_SAYS
     if kind == TIMING_WORD:
         if writer_id == 0:
             timing_say(t, source_ns)

@@ -2,7 +2,7 @@
 from libc.string cimport memcpy, memset
 
 from spindle_core.hot_path cimport timing_note, timing_say
-from spindle_core.timing cimport timing_t
+from spindle_core.timing cimport TIMING_SAYS, TIMING_STAMPED, timing_t
 
 
 cdef class Timing:
@@ -13,8 +13,8 @@ cdef class Timing:
     """
 
     def __init__(self, bytes kinds not None):
-        if len(kinds) != 256 or max(kinds) > 3:
-            raise ValueError("what messages say of time must be 256 numbers from 0 to 3")
+        if len(kinds) != 256 or max(kinds) > TIMING_SAYS + TIMING_STAMPED:
+            raise ValueError("what messages say of time must be 256 numbers from 0 to 7")
         memset(&self.state, 0, sizeof(timing_t))
         memcpy(self.state.kinds, <const unsigned char *>kinds, 256)
 

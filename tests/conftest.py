@@ -12,6 +12,7 @@ import gc
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ settings.load_profile("untimed")
 def pytest_configure() -> None:
     # Orphans of a killed child become children of pytest instead of init's, so that left_behind() sees them.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # What a shell starts in the background ignores Ctrl-C, and so would all that is started here to be sent one.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

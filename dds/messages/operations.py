@@ -84,9 +84,13 @@ def _timing(tag: int) -> int:
     return TIMING_FOR if tag & ANNOUNCES_QOS and is_sample and not tag & LAPSES else TIMING_NONE
 
 
-def timing() -> bytes:
-    """Of each tag, for TopicSpec."""
-    return bytes(map(_timing, range(256)))
+def timing(by_source: bool) -> bytes:
+    """Of each tag, for TopicSpec. `by_source`: the last sample of an instance is the one that was written last, as its
+    source says, so nodes refuse source timestamps from the far future."""
+    from spindle.group.topics import TIMING_STAMPED
+
+    stamped = TIMING_STAMPED if by_source else 0
+    return bytes(_timing(tag) + (stamped if tag != TIME else 0) for tag in range(256))
 
 
 def handle_of(key: Any) -> int:

@@ -92,6 +92,11 @@ class Attachment:
                 and os.getpid() == self._pid)
 
     @property
+    def reattaches(self) -> bool:
+        """When a node goes, another one is looked for."""
+        return self._again is not None
+
+    @property
     def over(self) -> bool:
         """No node serves us, none will, and every status that tells so has changed already."""
         return not self.hopeful and (self._told_of is self.session or os.getpid() != self._pid)

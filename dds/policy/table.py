@@ -262,9 +262,11 @@ TABLE: tuple[Row, ...] = (
     Row("DestinationOrder", _ENDS, 12,
         "`ByReceptionTimestamp`: samples come in the agreed order. `BySourceTimestamp`, at readers: of each instance, "
         "a sample that was written before one that came already is kept out, and counts as lost; so the last is what "
-        "was written last. All readers keep out the same. Writers must offer it. A sample stamped in the future keeps "
-        "all others out until then: so a writer refuses timestamps more than 30 s ahead of its host's clock. The "
-        "hosts' clocks must agree, and access rules say who may write: a program that lies about its clock is believed",
+        "was written last. All readers keep out the same. Writers must offer it. A sample stamped in the future "
+        "keeps all others out until then: so a writer refuses timestamps more than 30 s ahead of its host's clock; "
+        "and if the topic's Qos says it, or that of whoever opened the topic first, nodes refuse such messages of "
+        "any program. The hosts' clocks must agree, and access rules say who may write: within these 30 s, and "
+        "within packets (order groups, coherent sets), a program that lies about its clock is believed",
         inherited="topic", fits=lambda offered, requested: is_by_source(offered) or not is_by_source(requested)),
     Row("History", _ENDS, 13,
         "what a reader keeps, [above](#slow-readers), and how much [late joiners](#late-joiners) get",

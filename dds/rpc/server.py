@@ -212,7 +212,7 @@ class Server:
         except ValueError as error:
             self._refuse(request, Code.INVALID_ARGUMENT, f"{operation.describe()}: {error}")
             return
-        expires_ns = None if self._ordered else time.monotonic_ns() + max(0, request.timeout)
+        expires_ns = None if self._ordered else time.monotonic_ns() + self._left_ns(request)
         handle = request.sample_info.publication_handle  # type: ignore[attr-defined]
         job = Job(request.client, request.number, operation, values, expires_ns, handle)
         coroutine = operation.name in self._coroutines
@@ -229,6 +229,14 @@ class Server:
                 self._loop.call_soon_threadsafe(self._start_coroutines)
             except RuntimeError:  # the program has closed the loop that it gave us
                 self._refuse_coroutines()
+
+    def _left_ns(self, request: Request) -> int:
+        """How long its caller still waits, at most. Its time has begun when this host's node had it, if this program
+        took it later, as it hung. What it took to get there is not known, as hosts' clocks may differ; so on a host
+        without a node, where another host's clock says when it came, its time begins now."""
+        came_ns: int = request.sample_info.reception_timestamp  # type: ignore[attr-defined]
+        age_ns = 0 if self._reader._runtime.is_remote else max(0, time.time_ns() - came_ns)
+        return max(0, request.timeout - age_ns)
 
     def _refuse_coroutines(self) -> None:
         """The loop of the coroutine methods is gone, and stays gone."""

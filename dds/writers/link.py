@@ -207,8 +207,9 @@ class WriterLink:
         return self._codec.decode(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
 
     def check(self) -> None:
-        """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of."""
-        if self._untold:
+        """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of. Not where no other node is
+        looked for: whoever finds the node gone raises DDSNodeLost, which says the same (lost_error)."""
+        if self._untold and self.runtime.attachment.reattaches:
             taken = self.take_doubts()
             raise DDSUnacknowledged(
                 f"{len(taken)} samples written to topic {self.spec.name!r} had not been acknowledged when their node "

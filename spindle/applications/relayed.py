@@ -212,8 +212,9 @@ class RelayedApplication(Application):
             port = opened.writer
             assert port is not None
             self._newest_port = max(self._newest_port, number)
-            self._adjust_limits(self._topic(wanted.topic).spec.size_max)
-            self._intakes[number] = self._intake(number, port)
+            spec = self._topic(wanted.topic).spec
+            self._adjust_limits(spec.size_max)
+            self._intakes[number] = self._intake(number, port, spec.stamped)
         reply.writer.slots = port.slots
         reply.writer.sent_ns = sent_ns
         return reply, []
@@ -235,7 +236,7 @@ class RelayedApplication(Application):
     def _identity(self, wanted: pb.OpenWriter) -> int:
         return wanted.relayed
 
-    def _intake(self, number: int, port: WriterPort) -> Intake:
+    def _intake(self, number: int, port: WriterPort, stamped: bool) -> Intake:
         from spindle_core.ends import Loose
         from spindle_core.memory import Mapping
         from spindle_core.remote import RelayWriter
@@ -244,7 +245,7 @@ class RelayedApplication(Application):
         ring, progress = Mapping.attach(os.dup(inbox.ring.fd), writable=True), Mapping.attach(os.dup(inbox.progress.fd))
         bell = Mapping.attach(os.dup(engine.bell.fd))
         with Loose.copies(inbox.their_fd, engine.bell_fd) as fds:
-            writer = RelayWriter(ring, progress, fds.take(), bell, fds.take())
+            writer = RelayWriter(ring, progress, fds.take(), bell, fds.take(), stamped=stamped)
         intake = Intake(number, writer)
         writer.arm()
         asyncio.get_running_loop().add_reader(writer.fileno(), self._progressed, intake)

@@ -60,7 +60,7 @@ class RemoteWriter:
         ring = Mapping.attach(os.dup(self.outbox.ring.fd), writable=True)
         progress, page = Mapping.attach(os.dup(self.outbox.progress.fd)), Mapping.attach(os.dup(bell.page.fd))
         with Loose.copies(self.outbox.their_fd, bell.fd) as fds:
-            self.inbox = InboxWriter(ring, progress, fds.take(), page, fds.take())
+            self.inbox = InboxWriter(ring, progress, fds.take(), page, fds.take(), stamped=topic.spec.stamped)
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had

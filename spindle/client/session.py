@@ -255,10 +255,11 @@ class Session:
         with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
-            inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged)
+            info = topic_from_wire(reply.writer.topic)
+            inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged, info.spec.stamped)
         if self._engine is not None:
             self._engine.publishes_by_itself(inbox)
-        return WriterHandle(self, reply.writer.port, topic_from_wire(reply.writer.topic), reply.writer.writer_id, inbox)
+        return WriterHandle(self, reply.writer.port, info, reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                     after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",

@@ -30,6 +30,7 @@ EFFECT_SAMPLE, EFFECT_LEAVES, EFFECT_ENDS, EFFECT_OF_WRITER, EFFECT_OF_NODE, EFF
 EFFECT_MAX = 63
 CLEANUP_NEVER = 1 << 62  # ns; what is over for so long or longer is kept until its place is needed
 TIMING_NONE, TIMING_UNTIL, TIMING_FOR, TIMING_WORD = range(4)  # see the core's timing.pxd
+TIMING_SAYS, TIMING_STAMPED = 3, 4  # the bits of these; added to one of them
 TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says otherwise
 TABLE_MESSAGES_MIN = 4  # of the largest; as many have room whatever history_bytes says
 TABLE_OVERHEAD = 192  # bytes that a message takes there beside its payload, at most
@@ -80,7 +81,9 @@ class TopicSpec:
                      have none
     timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages
                      count for a time only, the order says when that is over, by a message with the tag of TIMING_WORD,
-                     of which there is one, and which has no effect. Empty = they say nothing
+                     of which there is one, and which has no effect. Empty = they say nothing. TIMING_STAMPED added:
+                     source timestamps of these messages decide something, so those far ahead of their node's clock are
+                     refused
     samples_max      messages kept of all keys together; 0 = no limit. What is over goes first, then the oldest
     keys_max         keys of which something is kept; 0 = no limit. What is over goes first, then what is silent longest
     cleanup_ns       how long a key is kept that is over: it has ended, and all whose samples are kept have left it. By
@@ -133,10 +136,11 @@ class TopicSpec:
         if (self.samples_max or self.keys_max or self.cleanup_ns) and not self.effects:
             raise ConfigError(f"topic {self.name!r} has limits for its keys (samples_max, keys_max, cleanup_ns), and "
                               "effects don't say what its messages do to their keys")
-        if self.timing and (len(self.timing) != EFFECTS or max(self.timing) > TIMING_WORD
-                            or self.timing.count(TIMING_WORD) != 1 or self.timing[0] == TIMING_WORD):
-            raise ConfigError(f"timing of topic {self.name!r} must be {EFFECTS} numbers from 0 to {TIMING_WORD}, "
-                              "and that of one tag the last")
+        says = bytes(one & TIMING_SAYS for one in self.timing)
+        if says and (len(says) != EFFECTS or max(self.timing) > TIMING_SAYS + TIMING_STAMPED
+                     or says.count(TIMING_WORD) != 1 or says[0] == TIMING_WORD):
+            raise ConfigError(f"timing of topic {self.name!r} must be {EFFECTS} numbers from 0 to "
+                              f"{TIMING_SAYS + TIMING_STAMPED}, one of which says {TIMING_WORD}")
         if self.effects and self.timing and self.effects[self.time_tag]:
             raise ConfigError(f"the message of topic {self.name!r} that says the time must have no effect on keys")
         if 0 < self.cleanup_ns < CLEANUP_NEVER and not self.timing:
@@ -146,7 +150,12 @@ class TopicSpec:
     @property
     def time_tag(self) -> int:
         """Tag of the message that says what time it is; 0: none does."""
-        return self.timing.index(TIMING_WORD) if self.timing else 0
+        return bytes(one & TIMING_SAYS for one in self.timing).index(TIMING_WORD) if self.timing else 0
+
+    @property
+    def stamped(self) -> bool:
+        """True if source timestamps decide something in it."""
+        return any(one & TIMING_STAMPED for one in self.timing)
 
     @property
     def table_bytes(self) -> int:

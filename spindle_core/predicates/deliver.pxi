@@ -135,7 +135,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         p.n_batch += 1
         if not s.upcall_batches or p.n_batch == UPCALL_BATCH:
             flush_upcall(s, p)
-    if s.timing != NULL and s.timing.kinds[h.tag]:
+    if s.timing != NULL and s.timing.kinds[h.tag] & TIMING_SAYS:
         note_time(node, s, h, size)
     if run and node.relayed != NULL:
         relayed_note(node.relayed, relayed_identity(<uint32_t>run, h.writer_id), h.source_ns)

@@ -22,6 +22,7 @@ from spindle_core.fabric.fabric cimport slots_lane
 from spindle_core.inbox cimport FAREWELL_DELIVERED, FAREWELL_DUE, FAREWELL_SENT, inbox_t
 from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
 from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, subgroup_t
+from spindle_core.timing cimport TIMING_STAMPED, is_far_ahead
 
 
 cdef inline uint64_t inbox_waiting(inbox_t *box) noexcept nogil:
@@ -70,7 +71,7 @@ cdef inline void say(subgroup_t *s, inbox_t *box, uint8_t tag, uint64_t source_n
 
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
     """Takes over up to `most` messages of one inbox; returns how many, -1 if it has some and no slot is free."""
-    cdef uint64_t waiting = inbox_waiting(box), n, index
+    cdef uint64_t waiting = inbox_waiting(box), n, index, source_ns
     cdef uint32_t size, stamp
     cdef slot_header *theirs
     cdef slot_header *mine
@@ -102,14 +103,17 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         box.consumed += 1
         taken += 1
         size = u32_load_relaxed(&theirs.size)   # once: the application can change it at any time
-        if size > box.size_max or size > s.size_max:
+        stamp = u32_load_relaxed(<uint32_t *>&theirs.kind)   # with its neighbours
+        source_ns = u64_load_relaxed(&theirs.source_ns)
+        if size > box.size_max or size > s.size_max or (
+                s.timing != NULL and s.timing.kinds[<uint8_t>(stamp >> 8)] & TIMING_STAMPED
+                and is_far_ahead(source_ns, node.now_ns)):
             node.counters[C_REFUSED] += 1
             u64_store_release(&box.progress.refused, box.progress.refused + 1)
             continue
         index = claim(s, 1)
-        fill_header(s, index, size, box.writer_id, theirs.source_ns, theirs.run)
+        fill_header(s, index, size, box.writer_id, source_ns, theirs.run)
         mine = slot_of(s.senders[s.my_sender].slots, s, index)
-        stamp = u32_load_relaxed(<uint32_t *>&theirs.kind)   # with its neighbours, once as well
         mine.tag = <uint8_t>(stamp >> 8)
         if box.relay:
             mine.kind = SLOT_RELAYED

@@ -74,6 +74,11 @@ class Table(NamedTuple):
         return f"{_show(self.kept)}, over {self.over}, {self.given_up} given up, {self.limited} limited"
 
 
+def _life(local: LocalTopic) -> object:
+    """Of a topic on its node: as long as it is the same, the table is carried on."""
+    return local._entered, local.lives
+
+
 def _table_of(log: DeliveryLog) -> tuple[Order, Table]:
     """Of a node's log, and the place that it stands for."""
     copy, figures = log.copy_table(shared=False), log.table_figures()
@@ -136,7 +141,7 @@ class Tables:
     def __init__(self, world: World) -> None:
         self._world = world
         self._lines: dict[tuple[int, str], _Line | None] = {}  # None: nobody knows what it should be
-        self._of: dict[LocalTopic, tuple[_Line | None, object]] = {}
+        self._of: dict[LocalTopic, tuple[_Line | None, object]] = {}  # and its life when it was looked at
         self._looked: dict[LocalTopic, tuple[object, int]] = {}  # at which log, and how much had been delivered
         self._read: dict[LocalTopic, _Read] = {}
 
@@ -153,7 +158,7 @@ class Tables:
         log = local.log
         assert log is not None
         state = log, log.delivered
-        if self._looked.get(local) == state and self._of[local][1] == (local._entered, local.lives):
+        if self._looked.get(local) == state and self._of[local][1] == _life(local):
             return
         self._looked[local] = state
         self._collect(group_id, name)
@@ -190,14 +195,15 @@ class Tables:
         return ""
 
     def _line(self, group_id: int, name: str, local: LocalTopic, place: Order, table: Table) -> _Line | None:
-        life = (local._entered, local.lives)
+        life = _life(local)
         known = self._of.get(local)
         if known is not None and known[1] == life:
             return known[0]
         line = self._lines.get((group_id, name))
-        others = [other for other, (one, _) in self._of.items()
+        # One that has begun anew since it was looked at has nothing of what it had: it is no witness of the line.
+        others = [other for other, (one, then) in self._of.items()
                   if other is not local and one is line and line is not None and other.member
-                  and other.log is not None and self._runs(other)]
+                  and (then == _life(other) or not other.began_anew) and other.log is not None and self._runs(other)]
         if local.spec.level is Level.LOGGED:
             begins = line is None or not others or any(other.lives != local.lives for other in others)
         else:

@@ -51,11 +51,7 @@ def test_everything_that_is_blocked_or_called_says_that_the_node_died(group):
         reader = DataReader(participant, Topic(participant, "quiet", bytes))
         full = DataWriter(participant, Topic(participant, "full", bytes, size_max=64),
                           Qos(Policy.Reliability.Reliable(duration(seconds=30))), slots=2)
-        with pytest.raises(DDSTimeout):
-            short = DataWriter(participant, full.topic, Qos(Policy.Reliability.Reliable(duration(milliseconds=200))))
-            while True:
-                short.write_many([b"x" * 64] * 100)
-        wait_until(lambda: _fill(full))
+        fill(full)
         condition = QueryCondition(reader, SampleState.NotRead, lambda _: True)
         waitset, statuses = WaitSet(participant), WaitSet(participant)
         waitset.attach(condition)
@@ -105,6 +101,23 @@ def test_everything_that_is_blocked_or_called_says_that_the_node_died(group):
         assert len(blocker.take(1)) == 1
 
 
+def test_a_call_that_comes_while_another_finds_the_node_gone_is_told_the_same(group):
+    """Method: the other one has got as far as to know that its sample is in doubt, and has told nobody yet."""
+    with DomainParticipant(node_id=2) as other, DomainParticipant(node_id=1) as participant:
+        blocker = DataReader(other, Topic(other, "full", bytes, size_max=64, window=4))
+        writer = DataWriter(participant, Topic(participant, "full", bytes, size_max=64), slots=2)
+        fill(writer)
+        group[0].kill()
+        wait_until(lambda: writer._inbox.is_gone)
+        writer._link.bury()
+        for call in (lambda: writer.write(b"y"), lambda: writer.write_many([b"y"] * 9), lambda: writer.loan(3),
+                     lambda: writer.wait_for_acks(LONG)):
+            writer._link._untold = True
+            with pytest.raises(DDSNodeLost, match=r"samples had not been acknowledged: take_unacknowledged\(\) has"):
+                call()
+        assert writer.take_unacknowledged() and blocker.take(1)
+
+
 def test_a_wait_set_hears_a_status_before_it_fails(group, monkeypatch):
     """Method: the statuses change only after the wait set has looked at a node that is gone."""
     participant = DomainParticipant(node_id=1)
@@ -134,7 +147,18 @@ def test_a_wait_set_hears_a_status_before_it_fails(group, monkeypatch):
     participant.close()
 
 
-def _fill(writer):
+def fill(writer):
+    """Writes to a topic whose reader takes nothing, until the topic and the writer's ring are full."""
+    with pytest.raises(DDSTimeout):
+        short = DataWriter(writer.publisher.participant, writer.topic,
+                           Qos(Policy.Reliability.Reliable(duration(milliseconds=200))))
+        while True:
+            short.write_many([b"x" * 64] * 100)
+    wait_until(lambda: has_no_room(writer))
+
+
+def has_no_room(writer):
+    """One sample more, if there is room."""
     try:
         writer._inbox.write(b"z", 0, 0.0)
     except TimeoutError:

@@ -272,18 +272,19 @@ def test_who_is_late_says_so_once(participant):
         assert writer.wait_for_acks(LONG) and came() == 2 * times
 
 
-def test_a_deadline_that_is_missed_uses_up_no_doubts(participant):
+def test_a_deadline_that_is_missed_uses_up_no_doubts(runtime_dir):
     from spindle.client import Unacknowledged
 
-    topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE + Qos(Policy.Deadline(duration(milliseconds=20))))
-    writer = DataWriter(participant, topic)
-    writer.write(b"x")
-    writer._link._doubts, writer._link._untold = [Unacknowledged(0, 5, b"abc")], True
-    before = writer.get_offered_deadline_missed_status().total_count
-    wait_until(lambda: writer.get_offered_deadline_missed_status().total_count >= before + 3)
-    with pytest.raises(dds.DDSUnacknowledged) as caught:
-        writer.write(b"y")
-    assert [one.sample for one in caught.value.samples] == [b"abc"]
+    with dds.DomainParticipant.embedded(reattach=True) as participant:
+        topic = Topic(participant, "topic", bytes, qos=EXCLUSIVE + Qos(Policy.Deadline(duration(milliseconds=20))))
+        writer = DataWriter(participant, topic)
+        writer.write(b"x")
+        writer._link._doubts, writer._link._untold = [Unacknowledged(0, 5, b"abc")], True
+        before = writer.get_offered_deadline_missed_status().total_count
+        wait_until(lambda: writer.get_offered_deadline_missed_status().total_count >= before + 3)
+        with pytest.raises(dds.DDSUnacknowledged) as caught:
+            writer.write(b"y")
+        assert [one.sample for one in caught.value.samples] == [b"abc"]
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])

@@ -294,26 +294,54 @@ def test_the_end_of_a_node_reaches_who_attends_it(node: int) -> None:
             assert one.over() and isinstance(one.error, NodeGone)
 
 
+def beats(cluster: Cluster, writer: InboxWriter, busy: bool) -> None:
+    """Six heartbeats of node 1 come."""
+    theirs = cluster.epochs[0]
+    until = theirs.get(1, "heartbeat") + 6
+
+    def beaten() -> bool:
+        if busy:
+            writer.write(b"x", timeout_s=30)
+        return theirs.get(1, "heartbeat") >= until
+
+    wait_until(beaten, 30, interval_s=0.001)
+
+
 def test_heartbeats_go_on() -> None:
     """Goal: a node that is attended, by a reader that sleeps or one that has much to do, gives its heartbeats. Method:
     the control thread vouches for it, and its heartbeat grows."""
     cluster = Cluster(2)
     reader, writer = attending(cluster, 1), publishing(cluster, 0)
     with running(cluster):
-        mine, theirs = cluster.epochs[1], cluster.epochs[0]
-        mine.vouch(5_000_000, 1 << 20)
+        cluster.epochs[1].vouch(5_000_000, 1 << 20)
         waiting = Waiting(reader, 1 << 30)
-
-        def beaten(until: int, busy: bool) -> bool:
-            if busy:
-                writer.write(b"x", timeout_s=30)
-            return theirs.get(1, "heartbeat") >= until
-
         for busy in (False, True):
-            until = theirs.get(1, "heartbeat") + 6
-            wait_until(lambda until=until, busy=busy: beaten(until, busy), 30, interval_s=0.001)
+            beats(cluster, writer, busy)
         reader.close()
         assert waiting.over()
+
+
+def test_heartbeats_begin_while_a_reader_attends() -> None:
+    """Goal: the predicate thread, asleep for ever, hears that heartbeats are wanted, though the one that is rung is a
+    reader that attends. Method: several times, as now and then it is the predicate thread."""
+    for _ in range(5):
+        cluster = Cluster(2)
+        reader, writer = attending(cluster, 1), publishing(cluster, 0)
+        engine = cluster.engines[1]
+        with running(cluster):
+            waiting = Waiting(reader, 1 << 30)
+
+            def attended(engine: Engine = engine, writer: InboxWriter = writer) -> bool:
+                writer.write(b"x", timeout_s=30)
+                return figure(engine, "attended_laps") > 20
+
+            wait_until(attended, 30, interval_s=0.001)
+            wait_until(lambda engine=engine: asleep(engine), 30)
+            time.sleep(0.01)  # not needed for the result: the reader sleeps, too, by now
+            cluster.epochs[1].vouch(5_000_000, 1 << 20)
+            beats(cluster, writer, False)
+            reader.close()
+            assert waiting.over()
 
 
 def test_a_signal_gets_through() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from spindle.group.levels import Level
-from spindle.group.topics import TIMING_WORD, TopicSpec
+from spindle.group.topics import TIMING_STAMPED, TIMING_WORD, TopicSpec
 from spindle_core.delivery import CLEANUP_NEVER, DeliveryLog, table_messages, table_place
 from spindle_core.timing import Timing
 from spindle_lab.whole.lasts import Lasts, Said
@@ -115,9 +115,11 @@ def drawn(rng: random.Random, count: int, keys: int, large: int) -> list[Said]:
 
 
 def drawn_spec(rng: random.Random) -> TopicSpec:
-    return spec_of(
+    spec = spec_of(
         rng.choice((0, 0, 1, 3)), rng.choice((4096, 8192, 1 << 20)), samples_max=rng.choice((0, 0, 1, 4, 20)),
         keys_max=rng.choice((0, 0, 1, 3, 10)), cleanup_ns=rng.choice((0, 1, 30 * MS, 2 * S, 40 * S, CLEANUP_NEVER)))
+    # Whether nodes look at source timestamps is nothing to the table, which knows the words all the same.
+    return dataclasses.replace(spec, timing=bytes(one + rng.choice((0, TIMING_STAMPED)) for one in spec.timing))
 
 
 @pytest.mark.parametrize("seed", range(80))

@@ -142,7 +142,7 @@ def test_a_log_notes_what_is_appended_and_shows_readers_the_time():
         one.close()
 
 
-@pytest.mark.parametrize("kinds", [b"", bytes(255), bytes(255) + b"\x04"])
+@pytest.mark.parametrize("kinds", [b"", bytes(255), bytes(255) + b"\x08"])
 def test_kinds_that_are_none(kinds):
-    with pytest.raises(ValueError, match="256 numbers from 0 to 3"):
+    with pytest.raises(ValueError, match="256 numbers from 0 to 7"):
         Timing(kinds)

@@ -7,13 +7,17 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dds import DomainParticipant
-from dds.rpc import Server, oneway, raises, service
+import pytest
+
+from dds import DomainParticipant, duration
+from dds.rpc import CallTimeout, Client, Server, oneway, raises, service
+from tests.support import wait_until
 
 
 @dataclass
@@ -69,10 +73,22 @@ class Pumps:
     def who(self) -> int:
         return os.getpid()
 
+    def count(self) -> int:
+        return self.carried_out
+
     def pause(self) -> None:
         """Until somebody kills the program."""
         print("pausing", flush=True)
         threading.Event().wait(60)
+
+
+def give_up_on(client: Client[Pumps], timeout_ns: int) -> None:
+    """A call of add() whose caller has given up, and whose server can know it."""
+    with pytest.raises(CallTimeout):
+        client.add.within(timeout_ns)(1)
+    client._core._writer.wait_for_acks(duration(seconds=20))
+    there_ns = time.monotonic_ns()  # at the server's node, where its time began no later
+    wait_until(lambda: time.monotonic_ns() > there_ns + timeout_ns)
 
 
 PROGRAM = """

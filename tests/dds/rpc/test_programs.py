@@ -6,6 +6,7 @@ Method: real daemons, servers as programs of their own that are killed with kill
 
 from __future__ import annotations
 
+import signal
 import time
 from contextlib import ExitStack
 
@@ -13,7 +14,7 @@ import pytest
 
 from dds import DDSException, DDSNodeLost, DomainParticipant, duration
 from dds.rpc import Client, OutcomeUnknown, Server, ServerGone
-from tests.dds.rpc.services import Pumps, serving
+from tests.dds.rpc.services import Pumps, give_up_on, serving
 from tests.support import halt, wait_until
 
 LONG = duration(seconds=60)
@@ -92,6 +93,17 @@ def test_on_hosts_without_a_node(site) -> None:
 
 
 @pytest.mark.slow
+def test_a_server_that_hung_leaves_the_calls_whose_callers_have_given_up(group, runtime_dir) -> None:
+    with serving(1, str(runtime_dir)) as server, DomainParticipant(node_id=2) as participant, \
+            Client(participant, Pumps, timeout=LONG) as client:
+        assert client.add(1) == 2
+        halt(server.pid)
+        give_up_on(client, duration(milliseconds=100))
+        server.send_signal(signal.SIGCONT)
+        assert client.count() == 1
+
+
+@pytest.mark.slow
 def test_programs_that_hang_hold_nobody_up(group, runtime_dir) -> None:
     """Goal: neither a stopped server nor a stopped client keeps others from calling. Method: more bytes of replies than
     the logs hold go past a server that is stopped; then it goes on and hears the rest."""
@@ -108,7 +120,7 @@ def test_programs_that_hang_hold_nobody_up(group, runtime_dir) -> None:
             calls = [client.fail.future("x" * 15_000) for _ in range(50)]
             assert all(call.exception(60) is not None for call in calls)
         assert not waits.done()
-        stopped.send_signal(18)  # SIGCONT
+        stopped.send_signal(signal.SIGCONT)
         assert isinstance(waits.exception(30), OutcomeUnknown) and "stopped for so long" in str(waits.exception())
         wait_until(lambda: hanging.add(1) == 2)
 

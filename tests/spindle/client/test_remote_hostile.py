@@ -16,11 +16,12 @@ import pytest
 
 from spindle.client.remote import attach_remote
 from spindle.group.codec import PROTOCOL_VERSION
+from spindle.group.topics import TIMING_STAMPED, TIMING_WORD
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.opening import MAGIC
-from tests.spindle.client.remote_site import LONG_S, declare
+from tests.spindle.client.remote_site import LONG_S, declare, more
 from tests.spindle.hosts import Host
 from tests.support import wait_until
 
@@ -83,8 +84,8 @@ class Hostile:
             self.sock.close()
 
 
-def open_writer(hostile: Hostile, slots: int = 4) -> int:
-    answer = hostile.request(open_writer=pb.OpenWriter(topic="t", slots=slots, relayed=1 << 20))
+def open_writer(hostile: Hostile, slots: int = 4, topic: str = "t") -> int:
+    answer = hostile.request(open_writer=pb.OpenWriter(topic=topic, slots=slots, relayed=1 << 20))
     assert answer.reply.writer.slots == slots
     return answer.reply.writer.port
 
@@ -121,6 +122,25 @@ def test_who_says_nonsense_is_cut_off_and_told(remote_host: Host, how: str) -> N
         reader.log.take(10_000)
         writer.inbox.write(b"here")
         wait_until(lambda: b"here" in reader.log.take(10_000), LONG_S)
+
+
+def test_a_timestamp_in_the_far_future_is_refused_where_it_decides_something(remote_host: Host) -> None:
+    """The application's own library refuses it, or else its node, which says why. Elsewhere it is as good as any."""
+    timing = bytes([TIMING_STAMPED, TIMING_WORD, *[0] * 254])
+    late, soon = (time.time_ns() + seconds * 10**9 for seconds in (60, 15))
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest)
+        declare(honest, "stamped", timing=timing)
+        with pytest.raises(ValueError, match="in this topic, where they decide what is the latest, 30 s are the most"):
+            honest.open_writer("stamped").inbox.write(b"late", late, LONG_S)
+        reader = honest.open_reader("stamped", keep_all=True, from_history=False)
+        got: list[bytes] = []
+        elsewhere, hostile = Hostile(remote_host.address), Hostile(remote_host.address)
+        elsewhere.say(**messages(open_writer(elsewhere), late))
+        hostile.say(**messages(open_writer(hostile, topic="stamped"), soon, late))
+        assert "refused: source timestamp" in hostile.cut_off()
+        wait_until(lambda: more(got, reader) == [bytes(1)], LONG_S)
+        assert elsewhere.request(get_view=pb.GetView()).reply.view.node_ids
 
 
 def test_requests_that_make_no_sense_are_refused(remote_host: Host) -> None:

@@ -21,7 +21,7 @@ import pytest
 from spindle.errors import ConfigError, NodeStopped
 from spindle.group.codec import spec_from_wire, spec_to_wire
 from spindle.group.levels import Level
-from spindle.group.topics import TIMING_FOR, TIMING_WORD, TopicSpec
+from spindle.group.topics import TIMING_FOR, TIMING_STAMPED, TIMING_WORD, TopicSpec
 from spindle.topics.timing import AGAIN_S, PERIOD_S, TURN_S, Timekeeper
 from spindle_core.timing import Timing
 from tests.spindle.topics.test_leases import Clock
@@ -249,7 +249,7 @@ def test_a_voice_of_a_topic_that_has_gone_is_used_no_more(node: Any) -> None:
 
 @pytest.mark.parametrize("timing", [
     bytes(255), bytes(256), bytes([TIMING_WORD]) + bytes(255), bytes([0, TIMING_WORD, TIMING_WORD]) + bytes(253),
-    bytes([0, TIMING_WORD, 4]) + bytes(253)])
+    bytes([0, TIMING_WORD, 8]) + bytes(253)])
 def test_specifications_that_say_nonsense_of_time(timing: bytes) -> None:
     with pytest.raises(ConfigError, match="timing of topic 'topic'"):
         TopicSpec("topic", timing=timing)
@@ -258,6 +258,9 @@ def test_specifications_that_say_nonsense_of_time(timing: bytes) -> None:
 def test_a_specification_says_it_to_others() -> None:
     assert spec_from_wire(spec_to_wire(SPEC)) == SPEC
     assert SPEC.time_tag == WORD and TopicSpec("topic").time_tag == 0
+    assert not SPEC.stamped and not TopicSpec("topic").stamped
+    stamped = dataclasses.replace(SPEC, timing=bytes(one + TIMING_STAMPED for one in TIMING))
+    assert stamped.stamped and stamped.time_tag == WORD and spec_from_wire(spec_to_wire(stamped)) == stamped
     TopicSpec("topic").check_same(SPEC)
     SPEC.check_same(TopicSpec("topic"))
 

@@ -91,6 +91,12 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     assert summary.paths["a late reader gets the last messages of each key"] > 3
 
 
+def test_a_topic_that_begins_anew_at_several_nodes_at_once_has_nothing_of_the_one_before() -> None:
+    """Those nodes had that one, too."""
+    outcome = run_seed(50369)
+    assert not outcome.failed, outcome.text
+
+
 def test_programs_with_replicas_of_an_object() -> None:
     """O1 to O5: the same state everywhere, nothing twice, no caller told what is not so."""
     summary = run_seeds(itertools.islice(having("replicas"), 12), jobs=1)
