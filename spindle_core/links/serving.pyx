@@ -104,8 +104,6 @@ cdef bint give(link_t *link) noexcept nogil:
         into.cookie = d.cookie
         into.value = d.value
         into.status = d.status
-        into.kind = 0
-        into.from_ = 0
         link.asker.tail += 1
         link.told += 1
     if link.told == before:
