@@ -14,7 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from spindle_core.fabric.regions.regions import GRANT, Asker, Regions, RequestList
+from spindle_core.fabric.regions.regions import GRANT, Regions
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.links.directory import WINDOW_SIZE, Entry, Torn, find, place_of
 from spindle_core.links.exports import LEASE_NS
 from spindle_core.links.pool import Link, Pool

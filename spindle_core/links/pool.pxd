@@ -1,7 +1,8 @@
 """The pool of a host, and its links."""
 from libc.stdint cimport uint64_t
 
-from spindle_core.fabric.regions.regions cimport Asker, Regions
+from spindle_core.fabric.regions.regions cimport Regions
+from spindle_core.fabric.regions.requests cimport Asker
 from spindle_core.links.links cimport errand_t, link_t, pool_t
 from spindle_core.memory cimport Mapping
 

@@ -14,12 +14,12 @@ from spindle_core.fabric.regions.regions cimport (
     NO_PEER,
     REQUEST_DONE,
     REQUEST_READ,
-    Asker,
     Part,
     Regions,
     done_t,
     request_t,
 )
+from spindle_core.fabric.regions.requests cimport Asker
 from spindle_core.layout cimport (
     LINK_DONES_MAX,
     LINK_MAGIC,

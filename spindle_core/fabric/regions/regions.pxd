@@ -182,20 +182,6 @@ cdef inline flight_t *flight_of(peer_t *p, uint64_t number) noexcept nogil:
     return &p.flights[number & (FLIGHTS_MAX - 1)]
 
 
-cdef class Asker:
-    cdef asker_t state
-    cdef object __weakref__
-
-
-cdef class RequestList:
-    cdef request_t requests[LIST_MAX]
-    cdef readonly uint32_t n
-    cdef list memories           # views of them, which keep them mapped
-
-    cdef request_t *add(self, uint32_t kind, region, offset, length, cookie, signalled) except NULL
-    cdef char *place(self, Mapping memory, offset, length, bint written) except NULL
-
-
 cdef class Regions
 
 

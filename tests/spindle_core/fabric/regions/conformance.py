@@ -24,9 +24,8 @@ from spindle_core.fabric.regions.regions import (
     MESSAGES_WAITING,
     REQUESTS_IN_LIST,
     REQUESTS_TO_PEER,
-    Asker,
-    RequestList,
 )
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.memory import Mapping
 
 BOUND_S = 20.0
