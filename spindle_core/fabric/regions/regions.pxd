@@ -65,6 +65,10 @@ cdef enum:
     RIGHT_WRITE = 2              # of one peer
     RIGHT_ATOMIC = 4             # of all
 
+# peer_t.failed, whatever its part: what its messages say makes no sense to who takes them.
+cdef enum:
+    PEER_NONSENSE = 0xFF
+
 # What a part can do.
 cdef enum:
     ATOMIC_WITH_OWNER = 1        # atomics are atomic against those of the owner's processor, and of other such parts
@@ -162,7 +166,7 @@ cdef struct peer_t:
     flight_t *flights            # request n is flights[n % FLIGHTS_MAX]
     uint64_t posted, sent, done  # numbers of requests
     uint32_t cut                 # nothing is exchanged any more
-    uint32_t failed              # why the connection is over, in words of its part; 0 while it isn't
+    uint32_t failed              # why the connection is over, in words of its part or PEER_NONSENSE; 0 while it isn't
     uint64_t identity            # who it is: connections to the same one may have the same; never 0
 
 

@@ -146,8 +146,13 @@ cdef class Regions:
 
     def failures(self):
         """{peer: why its connection is over}, without those that were cut here."""
-        return {i: self.part(i).why(self.state.peers[<uint32_t>i].failed) for i in range(PEERS_MAX)
-                if self.state.peers[<uint32_t>i].part != NULL and self.state.peers[<uint32_t>i].failed}
+        cdef uint32_t i, why
+        found = {}
+        for i in range(<uint32_t>PEERS_MAX):
+            why = self.state.peers[i].failed
+            if self.state.peers[i].part != NULL and why:
+                found[i] = "its messages make no sense" if why == PEER_NONSENSE else self.part(i).why(why)
+        return found
 
     def forget_peer(self, uint32_t peer):
         """Frees the number of a peer, cut first if it wasn't; its regions are reached no more, and what it was granted

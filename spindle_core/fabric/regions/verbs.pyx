@@ -37,12 +37,6 @@ from spindle_core.fabric.regions.verbs_send cimport hand_over
 from spindle_core.fabric.regions.verbs_take cimport post_receives, take_completions
 from spindle_core.fabric.regions.verbs_way cimport (
     DEPTH_MIN,
-    FAILED_CLOSED,
-    FAILED_DEVICE,
-    FAILED_NONSENSE,
-    FAILED_REFUSED,
-    FAILED_SILENT,
-    FAILED_UNREADY,
     LOCALS_MAX,
     PIECE_MAX,
     PIECES_OUT,
@@ -72,19 +66,27 @@ from spindle_core.fabric.verbs_api cimport (
     ibv_req_notify_cq,
 )
 from spindle_core.fabric.verbs_device cimport VerbsDevice
-from spindle_core.fabric.verbs_link cimport link_error
+from spindle_core.fabric.verbs_link cimport (
+    VERBS_FAILED_CLOSED,
+    VERBS_FAILED_ERROR,
+    VERBS_FAILED_NONSENSE,
+    VERBS_FAILED_REFUSED,
+    VERBS_FAILED_SILENT,
+    VERBS_FAILED_UNREADY,
+    link_error,
+)
 from spindle_core.memory cimport Mapping
 
 from spindle_core.errors import RdmaUnavailable
 from spindle_core.fabric.verbs_address import Address, Memory
 
 FAILURES = {
-    FAILED_CLOSED: "the connection was closed",
-    FAILED_SILENT: "it does not answer any more",
-    FAILED_REFUSED: "its device refused an access: a key had ended, or was not granted",
-    FAILED_NONSENSE: "it sent what no node of this version sends",
-    FAILED_UNREADY: "it had no room for a message",
-    FAILED_DEVICE: "the network or the device broke the connection",
+    VERBS_FAILED_CLOSED: "the connection was closed",
+    VERBS_FAILED_SILENT: "it does not answer any more",
+    VERBS_FAILED_REFUSED: "its device refused an access: a key had ended, or was not granted",
+    VERBS_FAILED_NONSENSE: "it sent what no node of this version sends",
+    VERBS_FAILED_UNREADY: "it had no room for a message",
+    VERBS_FAILED_ERROR: "the network or the device broke the connection",
 }
 DEPTH = 128
 ACK_TIMEOUT = 14                 # 67 ms
