@@ -127,6 +127,7 @@ cdef struct posted_t:
 
 cdef struct link_t:
     uint64_t id                  # its place, and above it how often that was used; never 0
+    uint32_t at                  # among those in use
     uint32_t state
     uint32_t peer                # the connection in use; NO_PEER: of no node, it is bound to a port
     uint32_t next_peer           # while it moves
@@ -154,9 +155,10 @@ cdef struct pool_t:
     regions_t *regions
     part_t *parts[8]
     uint32_t n_parts
-    link_t *links[LINKS_MAX]
-    uint32_t n_links             # places in use, at most
-    uint32_t turn                # whose turn it is
+    link_t *links[LINKS_MAX]     # by place; NULL: it is free
+    link_t *used[LINKS_MAX]      # the same without gaps, in any order: a run costs what is in use
+    uint32_t n_used
+    uint32_t turn                # whose turn it is, among those
     uint64_t node_of[256]        # id of the node that a connection leads to; 0: none of the pool
     link_t *ports[PORTS_MAX + 1]
     errand_t errands[ERRANDS_MAX]

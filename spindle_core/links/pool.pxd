@@ -28,6 +28,7 @@ cdef class Pool:
     cdef readonly Regions regions
     cdef dict nodes              # id of a node: its connections, the shared one first
     cdef dict links              # id: its Link, until nothing of it is on the way
+    cdef set closing             # those whose user has gone
     cdef list free_places
     cdef list uses               # of each place: how often
     cdef Asker fetching

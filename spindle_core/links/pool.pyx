@@ -86,8 +86,9 @@ cdef void look_after(pool_t *s, link_t *link) noexcept nogil:
 
 
 cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil:
-    cdef uint32_t i, k, _round
+    cdef uint32_t i, _round
     cdef int total = 0
+    cdef link_t *link
     cdef bint any = True
     for i in range(s.n_parts):
         if s.parts[i].progress != NULL:
@@ -97,17 +98,16 @@ cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil:
         if not any:
             break
         any = False
-        for i in range(s.n_links):
-            k = (s.turn + i) % s.n_links
-            if s.links[k] != NULL and s.links[k].state == LINK_OPEN and serve(s, s.links[k], now_ns):
+        for i in range(s.n_used):
+            link = s.used[(s.turn + i) % s.n_used]
+            if link.state == LINK_OPEN and serve(s, link, now_ns):
                 any = True
                 total += 1
-    s.turn = s.turn + 1 if s.turn + 1 < s.n_links else 0
-    for i in range(s.n_links):
-        if s.links[i] != NULL:
-            look_after(s, s.links[i])
-            if s.links[i].state != LINK_CLOSING:
-                total += give(s.links[i])
+    s.turn = s.turn + 1 if s.turn + 1 < s.n_used else 0
+    for i in range(s.n_used):
+        look_after(s, s.used[i])
+        if s.used[i].state != LINK_CLOSING:
+            total += give(s.used[i])
     return total
 
 
@@ -222,7 +222,7 @@ cdef class Pool:
         self.mapping_of = mapping_of or (lambda peer, key: None)
         self.replies = []
         self.state.regions = regions.state
-        self.nodes, self.links = {}, {}
+        self.nodes, self.links, self.closing = {}, {}, set()
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
         self.fetching = Asker()
@@ -297,10 +297,10 @@ cdef class Pool:
         link.state.pool = <link_pool_page *>link.pool_page.base
         link.state.user.magic = link.state.pool.magic = LINK_MAGIC
         link.state.state = LINK_OPEN
+        link.state.at = self.state.n_used
         self.links[link.state.id] = link
-        self.state.links[place] = &link.state
-        if place >= self.state.n_links:
-            self.state.n_links = place + 1
+        self.state.links[place] = self.state.used[link.state.at] = &link.state
+        self.state.n_used += 1
         return link
 
     def bind(self, Link link not None, uint32_t port):
@@ -322,6 +322,8 @@ cdef class Pool:
             self.state.ports[link.state.port] = NULL
             link.state.port = 0
         link.state.state = LINK_CLOSING
+        if link.state.id in self.links:
+            self.closing.add(link)
 
     def move(self, Link link not None, uint32_t peer):
         """Has a link go on over another connection to its node, in order. ValueError where that leads elsewhere."""
@@ -362,12 +364,12 @@ cdef class Pool:
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
         self.finish_fetches()
-        for link in list(self.links.values()):
-            if link.state.state == LINK_CLOSING:
-                look_after(self.state, &link.state)
-                link.state.asker.tail = link.state.asker.head
-                if is_idle(&link.state):
-                    self.forget(link)
+        for link in list(self.closing):
+            look_after(self.state, &link.state)
+            link.state.asker.tail = link.state.asker.head
+            if is_idle(&link.state):
+                self.forget(link)
+                self.closing.remove(link)
         return leases
 
     cdef int forget(self, Link link) except -1:
@@ -379,6 +381,9 @@ cdef class Pool:
             self.regions.deregister(key)
         del self.links[link.state.id]
         self.state.links[place] = NULL
+        self.state.n_used -= 1
+        self.state.used[link.state.at] = self.state.used[self.state.n_used]      # the last one takes its place
+        self.state.used[link.state.at].at = link.state.at
         self.free_places.append(place)
         return 0
 

@@ -39,7 +39,6 @@ from spindle_core.links.links cimport (
     HANDLES_MAX,
     LINK_BROKEN,
     LINK_INLINE_MAX,
-    LINK_OPEN,
     LINK_RECEIVE,
     LINK_SEND,
     LINK_WRONG,
@@ -299,13 +298,13 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
 
 
 cdef bint serve(pool_t *s, link_t *link, uint64_t now_ns) noexcept nogil:
-    """Takes the link's next list, or its next messages; whether anything happened."""
+    """Takes the next list, or the next messages, of a link that is open; whether anything happened."""
     cdef uint64_t submitted = u64_load_acquire(&link.user.submitted), n
     cdef link_request r
     if submitted - link.taken > LINK_REQUESTS_MAX:
         break_link(link, BROKEN_RULES)
         return False
-    if submitted == link.taken or link.noted or link.waits or link.state != LINK_OPEN:
+    if submitted == link.taken or link.noted or link.waits:
         return False
     if link.peer != NO_PEER and (s.regions.peers[link.peer].cut or s.regions.peers[link.peer].part == NULL):
         break_link(link, BROKEN_CONNECTION)
