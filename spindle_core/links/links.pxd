@@ -74,6 +74,7 @@ cdef enum:
 
 # What the pool can't do by itself, for who drives it (errand_t.kind).
 cdef enum:
+    ERRAND_NONE = 0              # it was dropped
     ERRAND_LEASE = 1             # of `link`: handle `what` must be renewed, or ended
     ERRAND_SEND = 2              # of `link`: its next submission is a long message
     ERRAND_FETCH = 3             # a long message has come over `peer`: note and long_t in `data`
@@ -146,6 +147,7 @@ cdef struct link_t:
     uint64_t backoff_ns
     # Memory for long messages
     uint64_t posted_head, posted_tail
+    uint32_t fetching            # memories besides that one is being read into: their places may be needed again
     posted_t posted[POSTED_MAX]
     # How much it is used, since somebody last looked
     uint64_t requests, bytes

@@ -3,6 +3,7 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.fabric.regions.regions cimport Regions
 from spindle_core.fabric.regions.requests cimport Asker
+from spindle_core.layout cimport link_request
 from spindle_core.links.links cimport errand_t, link_t, pool_t
 from spindle_core.memory cimport Mapping
 
@@ -17,7 +18,10 @@ cdef class Link:
     cdef readonly Mapping user_page, pool_page
     cdef dict opened             # handle: the grant of its region
     cdef dict memories           # handle: a view of the user's memory
-    cdef dict registered         # the same, of those whose long messages others read: key
+    cdef dict registered         # the same, of those whose long messages peers of this host read: key
+    # The key for the one that is on the way to a peer of another host, 0: none; its number among the submissions.
+    cdef uint64_t long_key, long_number
+    cdef (uint64_t, uint64_t, uint64_t) long_range
     cdef object __weakref__
 
     cdef int check(self, handle, const char *what) except -1
@@ -29,6 +33,8 @@ cdef class Pool:
     cdef dict nodes              # id of a node: its connections, the shared one first
     cdef dict links              # id: its Link, until nothing of it is on the way
     cdef set closing             # those whose user has gone
+    cdef set sending             # those with a key for a long message
+    cdef list leaving            # memories of which keys have ended, and something may be read still
     cdef list free_places
     cdef list uses               # of each place: how often
     cdef Asker fetching
@@ -38,9 +44,12 @@ cdef class Pool:
     cdef object mapping_of
 
     cdef int forget(self, Link link) except -1
+    cdef int drop_errands(self, uint32_t peer) except -1
     cdef bint regions_has(self, Link link, handle)
     cdef int change(self, Link link) except -1
     cdef int send_long(self, Link link) except -1
+    cdef uint64_t open_long(self, Link link, const link_request *r) except? 0
+    cdef int close_long(self, Link link) except -1
     cdef int fetch(self, errand_t *e, Link link) except -1
     cdef uint64_t reach_sender(self, errand_t *e) except? 0xFFFFFFFFFFFFFFFF
     cdef int fetch_over(self, cookie, bint well) except -1

@@ -34,6 +34,7 @@ from spindle_core.links.links cimport (
     ERRAND_FETCH,
     ERRAND_LEASE,
     ERRAND_MOVED,
+    ERRAND_NONE,
     ERRAND_SEND,
     ERRANDS_MAX,
     HANDLES_MAX,
@@ -222,7 +223,8 @@ cdef class Pool:
         self.mapping_of = mapping_of or (lambda peer, key: None)
         self.replies = []
         self.state.regions = regions.state
-        self.nodes, self.links, self.closing = {}, {}, set()
+        self.nodes, self.links = {}, {}
+        self.closing, self.sending, self.leaving = set(), set(), []
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
         self.fetching = Asker()
@@ -256,6 +258,8 @@ cdef class Pool:
                 del self.nodes[node]
             self.state.node_of[peer] = 0
         self.regions.cut(peer)
+        self.drop_errands(peer)
+        self.finish_fetches()
         for link in self.links.values():
             if link.state.peer == peer:
                 look_after(self.state, &link.state)        # now: its number may be another connection's soon
@@ -263,6 +267,16 @@ cdef class Pool:
                 link.state.state = LINK_OPEN               # it stays where it is
                 link.state.waits = 0
         self.regions.forget_peer(peer)
+
+    cdef int drop_errands(self, uint32_t peer) except -1:
+        """Long messages that have come over it are not fetched: who has its number next knows nothing of them."""
+        cdef uint64_t k
+        cdef errand_t *e
+        for k in range(self.state.errands_tail, self.state.errands_head):
+            e = &self.state.errands[k & (ERRANDS_MAX - 1)]
+            if e.kind == ERRAND_FETCH and e.peer == peer:
+                e.kind = ERRAND_NONE
+        return 0
 
     def connections(self, uint64_t node):
         """The connections to a node, the shared one first; none where it isn't known."""
@@ -355,7 +369,7 @@ cdef class Pool:
             link = self.links.get(e.link)
             if e.kind == ERRAND_FETCH:
                 self.fetch(&e, link)
-            elif link is None or link.state.state == LINK_CLOSING:
+            elif e.kind == ERRAND_NONE or link is None or link.state.state == LINK_CLOSING:
                 continue
             elif e.kind == ERRAND_LEASE:
                 leases.append((link, e.what))
@@ -364,12 +378,17 @@ cdef class Pool:
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
         self.finish_fetches()
+        for link in list(self.sending):
+            if link.state.taken != link.long_number:
+                self.close_long(link)
         for link in list(self.closing):
             look_after(self.state, &link.state)
             link.state.asker.tail = link.state.asker.head
             if is_idle(&link.state):
                 self.forget(link)
                 self.closing.remove(link)
+        if self.leaving:
+            self.leaving = [memory for memory in self.leaving if not self.regions.idle(memory)]
         return leases
 
     cdef int forget(self, Link link) except -1:
@@ -377,8 +396,10 @@ cdef class Pool:
         for handle in list(link.opened):
             if link.state.peer != NO_PEER and self.regions_has(link, handle):
                 self.regions.forget(link.state.handles[<uint32_t>handle].region)
+        self.close_long(link)
         for key in link.registered.values():
             self.regions.deregister(key)
+        self.leaving += [view.obj for view in link.memories.values()]
         del self.links[link.state.id]
         self.state.links[place] = NULL
         self.state.n_used -= 1
@@ -411,14 +432,17 @@ cdef class Pool:
         cdef long_t where
         cdef char data[LONG_SIZE]
         cdef bytes grant
+        cdef uint64_t key
         memcpy(&r, &link.state.user.requests[link.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
         link.state.waits = 0
         if r.buffer not in link.memories or r.buffer_offset > link.state.buffers[r.buffer].size or (
                 r.length > link.state.buffers[r.buffer].size - r.buffer_offset):
             return 0             # the user has changed it meanwhile: it is looked at once more
-        if r.buffer not in link.registered:
-            link.registered[r.buffer] = self.regions.register(link.memories[r.buffer].obj)
-        grant = self.regions.grant(link.registered[r.buffer], link.state.peer)
+        try:
+            key = self.open_long(link, &r)
+            grant = self.regions.grant(key, link.state.peer)
+        except (ConnectionError, ValueError):
+            return 0             # its link is found to be broken; or there are as many regions as there may be
         memset(&note, 0, sizeof(note_t))
         note.kind = NOTE_LONG
         note.port = r.offset
@@ -427,7 +451,7 @@ cdef class Pool:
         note.number = link.state.note_number + 1
         note.count = 1
         memcpy(where.grant, <char *>grant, sizeof(where.grant))
-        where.offset = r.buffer_offset
+        where.offset = r.buffer_offset if key != link.long_key else 0
         where.length = r.length
         memcpy(data, &note, sizeof(note_t))
         memcpy(data + sizeof(note_t), &where, sizeof(long_t))
@@ -441,6 +465,31 @@ cdef class Pool:
         link.state.asker.promised += 1
         link.state.requests += 1
         link.state.bytes += r.length
+        return 0
+
+    cdef uint64_t open_long(self, Link link, const link_request *r) except? 0:
+        """The key under which the receiver's pool reads this message: of its range alone, until it was taken. On this
+        host, where a memory is mapped as a whole, of all of that, as long as the link lasts: mapping it for each
+        message would cost more than the message. ConnectionError, ValueError beyond KEYS_MAX regions."""
+        memory = link.memories[r.buffer].obj
+        if self.regions.part_of(link.state.peer) == "shm":
+            if r.buffer not in link.registered:
+                link.registered[r.buffer] = self.regions.register(memory)
+            return link.registered[r.buffer]
+        found = (r.buffer, r.buffer_offset, r.length)
+        if link.long_key and (link.long_range != found or link.long_number != link.state.taken):
+            self.close_long(link)
+        if not link.long_key:              # a message that comes again, since it had no room, has its key
+            link.long_key = self.regions.register(memory, begin=r.buffer_offset, size=r.length)
+            link.long_range, link.long_number = found, link.state.taken
+            self.sending.add(link)
+        return link.long_key
+
+    cdef int close_long(self, Link link) except -1:
+        if link.long_key:
+            self.regions.deregister(link.long_key)
+            link.long_key = 0
+            self.sending.remove(link)
         return 0
 
     cdef int fetch(self, errand_t *e, Link link) except -1:
@@ -471,6 +520,7 @@ cdef class Pool:
             link.state.posted[k & (POSTED_MAX - 1)] = link.state.posted[(k + 1) & (POSTED_MAX - 1)]
             k += 1
         link.state.posted_head -= 1
+        link.state.fetching += 1
         self.fetched += 1
         memset(&q, 0, sizeof(request_t))
         q.kind = REQUEST_READ
@@ -505,6 +555,7 @@ cdef class Pool:
         if region in self.regions.reached:
             self.regions.forget(region)
         link.state.asker.promised -= 1
+        link.state.fetching -= 1
         if well:
             tell(&link.state.asker, NO_PEER, posted_cookie, REQUEST_DONE, length)
         else:

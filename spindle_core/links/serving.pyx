@@ -4,7 +4,7 @@ Rules: what stands in the user's page is read once, into a local, and checked be
 that link alone. A submission counts as taken when its requests are posted, its message was taken by the receiver, or it
 has failed; until then it stays in the user's ring.
 """
-from libc.errno cimport EAGAIN, EFAULT, EINVAL, ENOENT, EPIPE
+from libc.errno cimport EAGAIN, EFAULT, EINVAL, ENOENT, EPIPE, ERANGE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -18,6 +18,7 @@ from spindle_core.fabric.regions.regions cimport (
     REQUEST_ENDED,
     REQUEST_READ,
     REQUEST_SIGNALLED,
+    REQUEST_SIZE_MAX,
     REQUEST_WRITE,
     done_t,
     request_t,
@@ -230,7 +231,7 @@ cdef bint serve_receive(link_t *link, const link_request *r) noexcept nogil:
     cdef char *at = own_memory(link, r, True)
     if at == NULL or r.length == 0:
         return wrong(link, 1, r.cookie, EFAULT)
-    if link.posted_head - link.posted_tail >= POSTED_MAX:
+    if link.posted_head - link.posted_tail + link.fetching >= POSTED_MAX:
         return wrong(link, 1, r.cookie, EAGAIN)
     p = &link.posted[link.posted_head & (POSTED_MAX - 1)]
     p.at = at
@@ -256,6 +257,8 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
         return False
     if first.offset > PORTS_MAX or link.peer == NO_PEER and first.offset:
         return wrong(link, 1, first.cookie, EINVAL)
+    if first.length > REQUEST_SIZE_MAX:
+        return wrong(link, 1, first.cookie, ERANGE)
     if own_memory(link, first, False) == NULL:
         return wrong(link, 1, first.cookie, EFAULT)
     if first.length > LINK_INLINE_MAX:

@@ -24,6 +24,7 @@ the region under a number of its own, until it forgets it or the key ends.
 - Atomics are 8 bytes, aligned, and atomic against each other. What else they are atomic against is the part's to say
   (ATOMIC_WITH_OWNER): the processor of the owner, if it changes the word atomically, too. Parts of which one says no
   are not atomic against each other: a region that several such reach is not open to atomics.
+- A region is all of a memory, or a part of it; to a peer of the same host only all of it can be granted.
 - A region's key ends when its owner says so. What has not begun at the owner by then fails; whether something that has
   begun still touches the memory, `idle` says.
 - Messages of at most MESSAGE_SIZE_MAX bytes go to one peer in order, and each is received once. At most
@@ -200,7 +201,7 @@ cdef class Part:
 cdef class Regions:
     cdef regions_t *state
     cdef dict memories           # key: a view of its memory, which keeps it mapped as long as peers may use it
-    cdef list ending             # views of memory whose keys have ended, until idle() finds nothing in it
+    cdef dict ending             # memory of which keys have ended: a view of it, until idle() finds nothing in it
     cdef readonly dict reached   # number: a view of the memory that is mapped for it, or None
     cdef dict versions           # place of a key: how often it was used
     cdef list free_keys, free_reached
@@ -210,5 +211,6 @@ cdef class Regions:
 
     cdef Part part(self, peer)
     cdef uint32_t rights_of(self, uint64_t key)
+    cdef uint64_t begin_of(self, uint64_t key) except? 0xFFFFFFFFFFFFFFFF
     cdef int land(self, uint32_t peer) except -1
     cdef bint has_message(self)

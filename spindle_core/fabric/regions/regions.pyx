@@ -78,8 +78,8 @@ cdef class Part:
         """In words, why a connection is over."""
         return f"reason {reason}"
 
-    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
-        """Lets peers use a region of this node."""
+    def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
+        """Lets peers use a region of this node: `size` bytes of this memory, from `begin` on."""
 
     def remove_memory(self, uint64_t key):
         """From here on nothing that a peer asks of this key begins."""
@@ -91,7 +91,7 @@ cdef class Part:
     def know(self, Mapping memory):
         """Requests may use this memory of this node."""
 
-    def remote(self, uint64_t key, Mapping memory):
+    def remote(self, uint64_t key):
         """(device's key, address) for the grant."""
         return 0, 0
 
@@ -107,7 +107,7 @@ cdef class Regions:
         if self.state == NULL:
             raise MemoryError()
         self.memories = {}
-        self.ending = []
+        self.ending = {}
         self.reached = {}
         self.versions = {}
         self.parts = []
@@ -123,7 +123,8 @@ cdef class Regions:
         if not atomic_together(parts) and any(self.rights_of(key) & RIGHT_ATOMIC for key in self.memories):
             raise ValueError(f"regions are open to atomics, and those of {part.name} are not atomic against others")
         for key, view in self.memories.items():
-            part.add_memory(key, view.obj, self.rights_of(key))
+            part.add_memory(key, view.obj, self.begin_of(key), self.state.memories[place_of(key)].size,
+                            self.rights_of(key))
         self.parts = parts
 
     def part_of(self, peer):
@@ -190,16 +191,21 @@ cdef class Regions:
 
     # ---- own memory ----
 
-    def register(self, Mapping memory not None, *, writer=None, bint atomics=False, bint with_owner=False):
-        """Opens memory to peers: all may read it; `writer` alone may write it, or all may change words by `atomics`.
-        Returns its key, which never comes back. `with_owner`: the owner changes words itself, by its processor's
-        atomics.
+    def register(self, Mapping memory not None, *, begin=0, size=None, writer=None, bint atomics=False,
+                 bint with_owner=False):
+        """Opens memory to peers, all of it or `size` bytes from `begin` on: all may read it; `writer` alone may write
+        it, or all may change words by `atomics`. Returns its key, which never comes back. `with_owner`: the owner
+        changes words itself, by its processor's atomics.
 
-        ValueError for both at once, for a writer that isn't connected, where atomics are not as asked for, or KEYS_MAX
-        regions.
+        ValueError for both at once, for a writer that isn't connected, for a range that isn't in the memory or of which
+        words would not be aligned, where atomics are not as asked for, or KEYS_MAX regions.
         """
         cdef uint32_t place
         cdef memory_t *m
+        size = memory.size - begin if size is None else size
+        if not 0 <= begin < memory.size or not 1 <= size <= memory.size - begin or (begin & 7 and atomics):
+            raise ValueError(f"{size} bytes at {begin} of a mapping of {memory.size} are no region: of atomics it begins"
+                             " on 8 bytes")
         if writer is not None and atomics:
             raise ValueError("a region is open to the writes of one peer or to the atomics of all, not to both")
         if memory.base == NULL or not memory.writable and (atomics or writer is not None):
@@ -220,7 +226,7 @@ cdef class Regions:
         added = []
         try:
             for part in self.parts:
-                part.add_memory(key, memory, rights)
+                part.add_memory(key, memory, begin, size, rights)
                 added.append(part)
         except BaseException:
             self.free_keys.append(place)
@@ -230,8 +236,8 @@ cdef class Regions:
         self.versions[place] = version
         self.memories[key] = memory.view()                 # keeps it mapped
         m = &self.state.memories[place]
-        m.base = memory.base
-        m.size = memory.size
+        m.base = memory.base + <uint64_t>begin
+        m.size = size
         m.version = version
         m.writer = 0 if writer is None else self.state.peers[<uint32_t>writer].identity
         m.rights = rights
@@ -239,6 +245,11 @@ cdef class Regions:
 
     cdef uint32_t rights_of(self, uint64_t key):
         return self.state.memories[place_of(key)].rights
+
+    cdef uint64_t begin_of(self, uint64_t key) except? 0xFFFFFFFFFFFFFFFF:
+        """Where the region begins in its memory. KeyError."""
+        cdef Mapping memory = self.memories[key].obj
+        return <uint64_t>(self.state.memories[place_of(key)].base - memory.base)
 
     def deregister(self, uint64_t key):
         """Ends a key: what has not begun fails from here on. KeyError if it isn't one."""
@@ -248,7 +259,7 @@ cdef class Regions:
         m.writer = 0
         for part in self.parts:
             part.remove_memory(key)
-        self.ending.append(view)
+        self.ending[view.obj] = view
         if m.version < 0xFFFFFFFF:
             self.free_keys.append(place_of(key))
 
@@ -263,26 +274,30 @@ cdef class Regions:
             return False
         if any(part.busy(memory) for part in self.parts):
             return False
-        self.ending = [view for view in self.ending if view.obj is not memory]
+        self.ending.pop(memory, None)
         return True
 
     def grant(self, uint64_t key, peer):
-        """What `peer` needs to reach this region: bytes, to be told it in confidence. KeyError, ConnectionError."""
+        """What `peer` needs to reach this region: bytes, to be told it in confidence. KeyError, ConnectionError;
+        ValueError for a part of a memory where the peer is on this host, and maps all of it or nothing."""
         cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
         part = self.part(peer)
-        view = self.memories[key]
+        if part.name == "shm" and m.size != self.memories[key].obj.size:
+            raise ValueError("a peer of this host can't be granted a part of a memory")
         rights = m.rights
         if m.writer != self.state.peers[<uint32_t>peer].identity:
             rights &= ~<uint32_t>RIGHT_WRITE
-        return GRANT.pack(key, m.size, rights, *part.remote(key, view.obj))
+        return GRANT.pack(key, m.size, rights, *part.remote(key))
 
     def whole_grant(self, uint64_t key):
-        """The grant with all rights, also the one writer's: for who tells each peer its own. KeyError."""
+        """The grant with all rights, also the one writer's: for who tells each peer its own. KeyError; ValueError for a
+        part of a memory."""
         cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
-        view = self.memories[key]
+        if m.size != self.memories[key].obj.size:
+            raise ValueError("peers of this host can't be granted a part of a memory")
         remote = (0, 0)
         for part in self.parts:
-            if (found := part.remote(key, view.obj)) != (0, 0):
+            if (found := part.remote(key)) != (0, 0):
                 remote = found
         return GRANT.pack(key, m.size, m.rights, *remote)
 

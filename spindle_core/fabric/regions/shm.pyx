@@ -226,7 +226,7 @@ cdef class ShmPart(Part):
             os.close(self.state.ways[peer].bell_fd)
             self.kept[peer] = None
 
-    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
+    def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
         """As in Part."""
         u32_store_release(&self.state.versions[place_of(key)], <uint32_t>(key >> 32))
 

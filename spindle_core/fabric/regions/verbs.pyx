@@ -32,6 +32,7 @@ from spindle_core.fabric.regions.regions cimport (
     RIGHT_WRITE,
     Part,
     Regions,
+    place_of,
 )
 from spindle_core.fabric.regions.verbs_send cimport hand_over
 from spindle_core.fabric.regions.verbs_take cimport post_receives, take_completions
@@ -338,7 +339,7 @@ cdef class VerbsPart(Part):
 
     # ---- memory ----
 
-    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
+    def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
         """As in Part: registered with the device, for what peers may do."""
         cdef int access = IBV_ACCESS_REMOTE_READ
         cdef ibv_mr *region
@@ -346,7 +347,7 @@ cdef class VerbsPart(Part):
             access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE
         if rights & RIGHT_ATOMIC:
             access |= IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE
-        region = self.device.add_region(memory.base, memory.size, access)
+        region = self.device.add_region(memory.base + <uint64_t>begin, size, access)
         self.keys[key] = <uintptr_t>region
 
     def remove_memory(self, uint64_t key):
@@ -369,10 +370,10 @@ cdef class VerbsPart(Part):
         self.locals[memory] = memory.view()                # stays mapped as long as it is known
         self.state.n_locals += 1
 
-    def remote(self, uint64_t key, Mapping memory):
+    def remote(self, uint64_t key):
         """As in Part."""
         cdef uintptr_t region = self.keys[key]
-        return (<ibv_mr *>region).rkey, <uintptr_t>memory.base
+        return (<ibv_mr *>region).rkey, <uintptr_t>self.regions.state.memories[place_of(key)].base
 
     def statistics(self):
         """Counts so far: `work_requests`, `doorbells` of the device, and how many were `signalled`."""
