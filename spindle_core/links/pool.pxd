@@ -1,5 +1,5 @@
 """The pool of a host, and its links."""
-from libc.stdint cimport uint64_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.fabric.regions.regions cimport Regions
 from spindle_core.fabric.regions.requests cimport Asker
@@ -19,9 +19,10 @@ cdef class Link:
     cdef dict opened             # handle: the grant of its region
     cdef dict memories           # handle: a view of the user's memory
     cdef dict registered         # the same, of those whose long messages peers of this host read: key
+    cdef set lent                # memories of which others have read long messages
     # The key for the one that is on the way to a peer of another host, 0: none; its number among the submissions.
     cdef uint64_t long_key, long_number
-    cdef (uint64_t, uint64_t, uint64_t) long_range
+    cdef tuple long_range
     cdef object __weakref__
 
     cdef int check(self, handle, const char *what) except -1

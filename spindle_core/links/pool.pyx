@@ -67,6 +67,7 @@ cdef enum:
 LINKS = LINKS_MAX
 HANDLES = HANDLES_MAX
 BUFFERS = BUFFERS_MAX
+POSTED = POSTED_MAX
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------------
@@ -304,6 +305,7 @@ cdef class Pool:
         place = self.free_places.pop()
         self.uses[place] += 1
         link.pool, link.node, link.opened, link.memories, link.registered = self, node, {}, {}, {}
+        link.lent = set()
         link.state.asker.capacity = LINK_DONES_MAX
         link.state.id = <uint64_t>self.uses[place] << 16 | place
         link.state.peer = NO_PEER if node is None else self.nodes[node][0]
@@ -399,7 +401,7 @@ cdef class Pool:
         self.close_long(link)
         for key in link.registered.values():
             self.regions.deregister(key)
-        self.leaving += [view.obj for view in link.memories.values()]
+        self.leaving += link.lent
         del self.links[link.state.id]
         self.state.links[place] = NULL
         self.state.n_used -= 1
@@ -472,6 +474,7 @@ cdef class Pool:
         host, where a memory is mapped as a whole, of all of that, as long as the link lasts: mapping it for each
         message would cost more than the message. ConnectionError, ValueError beyond KEYS_MAX regions."""
         memory = link.memories[r.buffer].obj
+        link.lent.add(memory)
         if self.regions.part_of(link.state.peer) == "shm":
             if r.buffer not in link.registered:
                 link.registered[r.buffer] = self.regions.register(memory)

@@ -204,8 +204,8 @@ cdef class Regions:
         cdef memory_t *m
         size = memory.size - begin if size is None else size
         if not 0 <= begin < memory.size or not 1 <= size <= memory.size - begin or (begin & 7 and atomics):
-            raise ValueError(f"{size} bytes at {begin} of a mapping of {memory.size} are no region: of atomics it begins"
-                             " on 8 bytes")
+            raise ValueError(f"{size} bytes at {begin} of a mapping of {memory.size} are no region: of atomics it"
+                             " begins on 8 bytes")
         if writer is not None and atomics:
             raise ValueError("a region is open to the writes of one peer or to the atomics of all, not to both")
         if memory.base == NULL or not memory.writable and (atomics or writer is not None):
