@@ -7,67 +7,38 @@ Rules: one thread at a time drives a pool and its regions.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
 
-from spindle_core.fabric.regions.flights cimport post, tell
-from spindle_core.fabric.regions.regions cimport (
-    NO_PEER,
-    REQUEST_DONE,
-    REQUEST_READ,
-    Part,
-    Regions,
-    done_t,
-    request_t,
-)
-from spindle_core.fabric.regions.requests cimport Asker
-from spindle_core.layout cimport (
-    LINK_DONES_MAX,
-    LINK_MAGIC,
-    LINK_REQUESTS_MAX,
-    link_pool_page,
-    link_request,
-    link_user_page,
-)
+from spindle_core.fabric.regions.regions cimport NO_PEER, Part, Regions, done_t
+from spindle_core.layout cimport LINK_DONES_MAX, LINK_MAGIC, link_pool_page, link_user_page
+from spindle_core.links.link cimport Link
 from spindle_core.links.links cimport (
     BROKEN_CONNECTION,
-    BUFFERS_MAX,
     ERRAND_FETCH,
     ERRAND_LEASE,
     ERRAND_MOVED,
     ERRAND_NONE,
     ERRAND_SEND,
     ERRANDS_MAX,
-    HANDLES_MAX,
-    LINK_BROKEN,
     LINK_CLOSING,
     LINK_MOVING,
-    LINK_NOBODY,
     LINK_OPEN,
     LINKS_MAX,
-    NOTE_LONG,
     NOTE_SIZE_MAX,
     PORTS_MAX,
-    POSTED_MAX,
     errand_t,
     handle_t,
     link_t,
-    long_t,
-    note_t,
     pool_t,
-    posted_t,
 )
-from spindle_core.links.notes cimport lose, owe, pay, take_notes
+from spindle_core.links.long_messages cimport LongMessages
+from spindle_core.links.notes cimport lose, take_notes
 from spindle_core.links.serving cimport break_link, errand, give, serve
 from spindle_core.memory cimport Mapping
 
 cdef enum:
     ROUNDS_MAX = 16              # of all links, in one run
-    LONG_SIZE = 48 + 48          # bytes of a note of a long message
 
 LINKS = LINKS_MAX
-HANDLES = HANDLES_MAX
-BUFFERS = BUFFERS_MAX
-POSTED = POSTED_MAX
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------------
@@ -113,97 +84,7 @@ cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil:
     return total
 
 
-# ---- links ---------------------------------------------------------------------------------------------------------
-
-cdef class Link:
-    """A link, as its pool has it; Pool.open_link() makes it. Its user gets `user_page` and `pool_page`, with the one
-    for writing and the other for reading."""
-
-    def __cinit__(self):
-        memset(&self.state, 0, sizeof(link_t))
-
-    @property
-    def id(self):
-        """How other nodes call it."""
-        return self.state.id
-
-    @property
-    def peer(self):
-        """The connection in use; None where it is of no node."""
-        return None if self.state.peer == NO_PEER else self.state.peer
-
-    @property
-    def is_open(self):
-        """It is neither broken nor closed."""
-        return self.state.state == LINK_OPEN or self.state.state == LINK_MOVING
-
-    @property
-    def use(self):
-        """(requests and messages, bytes) since the last call."""
-        found = self.state.requests, self.state.bytes
-        self.state.requests = self.state.bytes = 0
-        return found
-
-    def add_buffer(self, Mapping memory not None):
-        """Lets the user's requests use this memory of its own; returns its handle. ValueError beyond BUFFERS_MAX."""
-        cdef uint32_t i
-        for i in range(<uint32_t>BUFFERS_MAX):
-            if self.state.buffers[i].base == NULL:
-                for part in self.pool.regions.parts:
-                    part.know(memory)
-                self.memories[i] = memory.view()
-                self.state.buffers[i].base = memory.base
-                self.state.buffers[i].size = memory.size
-                self.state.buffers[i].writable = memory.writable
-                return i
-        raise ValueError(f"a link uses at most {BUFFERS_MAX} memories of its user")
-
-    def open_region(self, grant, uint64_t lease_ns, Mapping memory=None):
-        """Lets the user's requests use a region of its node until `lease_ns`; returns its handle. `grant` and `memory`
-        as in Regions.reach. ValueError beyond HANDLES_MAX, ConnectionError where the link is of no node."""
-        cdef uint32_t i
-        cdef handle_t *h
-        if self.state.peer == NO_PEER:
-            raise ConnectionError("this link is bound to a port, and leads to no node")
-        for i in range(<uint32_t>HANDLES_MAX):
-            h = &self.state.handles[i]
-            if not h.open:
-                h.region = self.pool.regions.reach(self.state.peer, grant, memory)
-                h.lease_ns = lease_ns
-                h.ended = 0
-                h.open = 1
-                self.opened[i] = grant, memory
-                return i
-        raise ValueError(f"a link reaches at most {HANDLES_MAX} regions")
-
-    cdef int check(self, handle, const char *what) except -1:
-        if not 0 <= handle < HANDLES_MAX or not self.state.handles[<uint32_t>handle].open:
-            raise ValueError(f"there is no region {handle} to {what.decode()}")
-        return 0
-
-    def renew(self, handle, uint64_t lease_ns):
-        """The region of this handle is still open, until `lease_ns`."""
-        self.check(handle, b"renew")
-        self.state.handles[<uint32_t>handle].lease_ns = lease_ns
-        self.state.waits = 0
-
-    def end_region(self, handle):
-        """The region has ended: what is asked of it fails."""
-        self.check(handle, b"end")
-        self.state.handles[<uint32_t>handle].ended = 1
-        self.state.waits = 0
-
-    def close_region(self, handle):
-        """The user needs the region no more; what is on the way goes on."""
-        self.check(handle, b"close")
-        self.state.handles[<uint32_t>handle].open = 0
-        self.opened.pop(handle)
-        if self.is_open:
-            self.pool.regions.forget(self.state.handles[<uint32_t>handle].region)
-
-    def __dealloc__(self):
-        free(self.state.asker.ring)
-
+# ---- links -----------------------------------------------------------------------------------------------------------
 
 cdef class Pool:
     """Links over what `regions` is connected to; its parts are there before. `mapping_of(peer, key)`: memory of a peer
@@ -221,16 +102,13 @@ cdef class Pool:
     def __init__(self, Regions regions not None, mapping_of=None):
         cdef Part part
         self.regions = regions
-        self.mapping_of = mapping_of or (lambda peer, key: None)
-        self.replies = []
+        self.long_messages = LongMessages(regions, mapping_of or (lambda peer, key: None))
+        self.long_messages.state = self.state
         self.state.regions = regions.state
         self.nodes, self.links = {}, {}
-        self.closing, self.sending, self.leaving = set(), set(), []
+        self.closing = set()
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
-        self.fetching = Asker()
-        self.fetches = {}
-        self.fetched = 0
         for one in regions.parts:
             part = one
             self.state.parts[self.state.n_parts] = &part.table
@@ -259,8 +137,7 @@ cdef class Pool:
                 del self.nodes[node]
             self.state.node_of[peer] = 0
         self.regions.cut(peer)
-        self.drop_errands(peer)
-        self.finish_fetches()
+        self.long_messages.drop(peer)
         for link in self.links.values():
             if link.state.peer == peer:
                 look_after(self.state, &link.state)        # now: its number may be another connection's soon
@@ -268,16 +145,6 @@ cdef class Pool:
                 link.state.state = LINK_OPEN               # it stays where it is
                 link.state.waits = 0
         self.regions.forget_peer(peer)
-
-    cdef int drop_errands(self, uint32_t peer) except -1:
-        """Long messages that have come over it are not fetched: who has its number next knows nothing of them."""
-        cdef uint64_t k
-        cdef errand_t *e
-        for k in range(self.state.errands_tail, self.state.errands_head):
-            e = &self.state.errands[k & (ERRANDS_MAX - 1)]
-            if e.kind == ERRAND_FETCH and e.peer == peer:
-                e.kind = ERRAND_NONE
-        return 0
 
     def connections(self, uint64_t node):
         """The connections to a node, the shared one first; none where it isn't known."""
@@ -304,8 +171,8 @@ cdef class Pool:
         link.pool_page.seal_writes()
         place = self.free_places.pop()
         self.uses[place] += 1
-        link.pool, link.node, link.opened, link.memories, link.registered = self, node, {}, {}, {}
-        link.lent = set()
+        link.regions, link.node, link.opened, link.memories = self.regions, node, {}, {}
+        link.registered, link.lent = {}, set()
         link.state.asker.capacity = LINK_DONES_MAX
         link.state.id = <uint64_t>self.uses[place] << 16 | place
         link.state.peer = NO_PEER if node is None else self.nodes[node][0]
@@ -370,27 +237,22 @@ cdef class Pool:
             self.state.errands_tail += 1
             link = self.links.get(e.link)
             if e.kind == ERRAND_FETCH:
-                self.fetch(&e, link)
+                self.long_messages.fetch(&e, link)
             elif e.kind == ERRAND_NONE or link is None or link.state.state == LINK_CLOSING:
                 continue
             elif e.kind == ERRAND_LEASE:
                 leases.append((link, e.what))
             elif e.kind == ERRAND_SEND:
-                self.send_long(link)
+                self.long_messages.send(link)
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
-        self.finish_fetches()
-        for link in list(self.sending):
-            if link.state.taken != link.long_number:
-                self.close_long(link)
+        self.long_messages.tidy()
         for link in list(self.closing):
             look_after(self.state, &link.state)
             link.state.asker.tail = link.state.asker.head
             if is_idle(&link.state):
                 self.forget(link)
                 self.closing.remove(link)
-        if self.leaving:
-            self.leaving = [memory for memory in self.leaving if not self.regions.idle(memory)]
         return leases
 
     cdef int forget(self, Link link) except -1:
@@ -398,10 +260,7 @@ cdef class Pool:
         for handle in list(link.opened):
             if link.state.peer != NO_PEER and self.regions_has(link, handle):
                 self.regions.forget(link.state.handles[<uint32_t>handle].region)
-        self.close_long(link)
-        for key in link.registered.values():
-            self.regions.deregister(key)
-        self.leaving += link.lent
+        self.long_messages.forget(link)
         del self.links[link.state.id]
         self.state.links[place] = NULL
         self.state.n_used -= 1
@@ -423,167 +282,6 @@ cdef class Pool:
         link.state.peer = link.state.next_peer
         link.state.waits = 0
         link.state.state = LINK_OPEN
-        return 0
-
-    # ---- long messages ----
-
-    cdef int send_long(self, Link link) except -1:
-        """The next submission is a long message: the receiver's pool is told where it lies."""
-        cdef link_request r
-        cdef note_t note
-        cdef long_t where
-        cdef char data[LONG_SIZE]
-        cdef bytes grant
-        cdef uint64_t key
-        memcpy(&r, &link.state.user.requests[link.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
-        link.state.waits = 0
-        if r.buffer not in link.memories or r.buffer_offset > link.state.buffers[r.buffer].size or (
-                r.length > link.state.buffers[r.buffer].size - r.buffer_offset):
-            return 0             # the user has changed it meanwhile: it is looked at once more
-        try:
-            key = self.open_long(link, &r)
-            grant = self.regions.grant(key, link.state.peer)
-        except (ConnectionError, ValueError):
-            return 0             # its link is found to be broken; or there are as many regions as there may be
-        memset(&note, 0, sizeof(note_t))
-        note.kind = NOTE_LONG
-        note.port = r.offset
-        note.to = r.first
-        note.source = link.state.id
-        note.number = link.state.note_number + 1
-        note.count = 1
-        memcpy(where.grant, <char *>grant, sizeof(where.grant))
-        where.offset = r.buffer_offset if key != link.long_key else 0
-        where.length = r.length
-        memcpy(data, &note, sizeof(note_t))
-        memcpy(data + sizeof(note_t), &where, sizeof(long_t))
-        try:
-            self.regions.send(link.state.peer, data[:LONG_SIZE])
-        except (BlockingIOError, ConnectionError):
-            return 0             # it is looked at again, or its link found to be broken
-        link.state.noted = 1
-        link.state.note_number += 1
-        link.state.note_count = 1
-        link.state.asker.promised += 1
-        link.state.requests += 1
-        link.state.bytes += r.length
-        return 0
-
-    cdef uint64_t open_long(self, Link link, const link_request *r) except? 0:
-        """The key under which the receiver's pool reads this message: of its range alone, until it was taken. On this
-        host, where a memory is mapped as a whole, of all of that, as long as the link lasts: mapping it for each
-        message would cost more than the message. ConnectionError, ValueError beyond KEYS_MAX regions."""
-        memory = link.memories[r.buffer].obj
-        link.lent.add(memory)
-        if self.regions.part_of(link.state.peer) == "shm":
-            if r.buffer not in link.registered:
-                link.registered[r.buffer] = self.regions.register(memory)
-            return link.registered[r.buffer]
-        found = (r.buffer, r.buffer_offset, r.length)
-        if link.long_key and (link.long_range != found or link.long_number != link.state.taken):
-            self.close_long(link)
-        if not link.long_key:              # a message that comes again, since it had no room, has its key
-            link.long_key = self.regions.register(memory, begin=r.buffer_offset, size=r.length)
-            link.long_range, link.long_number = found, link.state.taken
-            self.sending.add(link)
-        return link.long_key
-
-    cdef int close_long(self, Link link) except -1:
-        if link.long_key:
-            self.regions.deregister(link.long_key)
-            link.long_key = 0
-            self.sending.remove(link)
-        return 0
-
-    cdef int fetch(self, errand_t *e, Link link) except -1:
-        """A long message has come: reads it into memory that the link has posted, if some is large enough."""
-        cdef request_t q
-        cdef uint32_t bad = 0
-        cdef uint64_t region, k
-        cdef posted_t p
-        cdef posted_t *found = NULL
-        if link is None or link.state.state == LINK_CLOSING or link.state.state == LINK_BROKEN:
-            self.replies.append((e.peer, e.note.source, e.note.number, 0, LINK_NOBODY))
-            return 0
-        for k in range(link.state.posted_tail, link.state.posted_head):
-            found = &link.state.posted[k & (POSTED_MAX - 1)]
-            if found.length >= e.where.length:
-                break
-            found = NULL
-        try:
-            if found == NULL or link.state.asker.head - link.state.asker.tail + link.state.asker.promised >= (
-                    link.state.asker.capacity):
-                raise BlockingIOError
-            region = self.reach_sender(e)
-        except (BlockingIOError, ConnectionError, ValueError):
-            self.replies.append((e.peer, e.note.source, e.note.number, 0, REQUEST_DONE))
-            return 0
-        p = found[0]
-        while k + 1 < link.state.posted_head:              # those behind it move up
-            link.state.posted[k & (POSTED_MAX - 1)] = link.state.posted[(k + 1) & (POSTED_MAX - 1)]
-            k += 1
-        link.state.posted_head -= 1
-        link.state.fetching += 1
-        self.fetched += 1
-        memset(&q, 0, sizeof(request_t))
-        q.kind = REQUEST_READ
-        q.region = region
-        q.offset = e.where.offset
-        q.length = e.where.length
-        q.local = p.at
-        q.cookie = self.fetched
-        link.state.asker.promised += 1
-        self.fetches[self.fetched] = (link, e.peer, e.note.source, e.note.number, region, <uint64_t><size_t>p.at,
-                                      p.length, p.cookie, e.where.length)
-        if post(self.state.regions, &self.fetching.state, &q, 1, &bad) != 0:
-            self.fetch_over(self.fetched, False)
-        return 0
-
-    cdef uint64_t reach_sender(self, errand_t *e) except? 0xFFFFFFFFFFFFFFFF:
-        """The region in which the message lies. BlockingIOError where it can't be mapped yet."""
-        grant = (<char *>e.where.grant)[:sizeof(e.where.grant)]
-        memory = None
-        if self.regions.part_of(e.peer) == "shm":
-            memory = self.mapping_of(e.peer, int.from_bytes(grant[:8], "little"))
-            if memory is None:
-                raise BlockingIOError
-        return self.regions.reach(e.peer, grant, memory)
-
-    cdef int fetch_over(self, cookie, bint well) except -1:
-        """The sender is told how it went; if not well, the memory waits for another message."""
-        cdef Link link
-        cdef posted_t *p
-        cdef uint64_t at
-        link, peer, sender, number, region, at, room, posted_cookie, length = self.fetches.pop(cookie)
-        if region in self.regions.reached:
-            self.regions.forget(region)
-        link.state.asker.promised -= 1
-        link.state.fetching -= 1
-        if well:
-            tell(&link.state.asker, NO_PEER, posted_cookie, REQUEST_DONE, length)
-        else:
-            p = &link.state.posted[link.state.posted_head & (POSTED_MAX - 1)]
-            p.at, p.length, p.cookie = <char *><size_t>at, room, posted_cookie
-            link.state.posted_head += 1
-        self.replies.append((peer, sender, number, 1 if well else 0, REQUEST_DONE))
-        return 0
-
-    cdef int finish_fetches(self) except -1:
-        cdef note_t note
-        for cookie, status, _, _ in self.fetching.take():
-            self.fetch_over(cookie, status == "done")
-        waiting, self.replies = self.replies, []
-        for reply in waiting:
-            peer, sender, number, count, status = reply
-            if self.state.node_of[<uint32_t>peer] == 0 or self.state.regions.peers[<uint32_t>peer].cut:
-                continue         # there is nobody to tell
-            if not pay(self.state, peer):
-                self.replies.append(reply)
-                continue
-            memset(&note, 0, sizeof(note_t))
-            note.source = sender
-            note.number = number
-            owe(self.state, peer, &note, count, status)
         return 0
 
     def __dealloc__(self):

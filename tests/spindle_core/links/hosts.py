@@ -95,3 +95,25 @@ def until(hosts: list[Host], condition: Callable[[], Any], now_ns: int = 0, roun
             return found
         step(hosts, now_ns + k * 100_000)
     raise AssertionError(f"not within {rounds} rounds")
+
+
+def completions(hosts: list[Host], program: Program, n: int, now_ns: int = 0) -> list[tuple]:
+    found: list[tuple] = []
+
+    def look() -> bool:
+        found.extend(program.user.take())
+        return len(found) >= n
+
+    until(hosts, look, now_ns)
+    return found
+
+
+def second_connection(kind: str, a: Host, b: Host) -> int:
+    """Connects two hosts once more, as one of them wants it; its number there."""
+    numbers = a.node.numbers[b.node], b.node.numbers[a.node]
+    {"sim": test_sim, "tcp": test_tcp, "shm": test_shm}[kind].connect(a.node, b.node)
+    own = a.node.numbers[b.node]
+    a.pool.add_connection(b.id, own)
+    b.pool.add_connection(a.id, b.node.numbers[a.node])
+    a.node.numbers[b.node], b.node.numbers[a.node] = numbers
+    return own

@@ -1,0 +1,101 @@
+"""A link, as its pool has it: the memories and regions that its user's requests may name (links.pxd)."""
+from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memset
+
+from spindle_core.fabric.regions.regions cimport NO_PEER
+from spindle_core.links.links cimport BUFFERS_MAX, HANDLES_MAX, LINK_MOVING, LINK_OPEN, handle_t, link_t
+from spindle_core.memory cimport Mapping
+
+HANDLES = HANDLES_MAX
+BUFFERS = BUFFERS_MAX
+
+
+cdef class Link:
+    """A link, as its pool has it; Pool.open_link() makes it. Its user gets `user_page` and `pool_page`, with the one
+    for writing and the other for reading."""
+
+    def __cinit__(self):
+        memset(&self.state, 0, sizeof(link_t))
+
+    @property
+    def id(self):
+        """How other nodes call it."""
+        return self.state.id
+
+    @property
+    def peer(self):
+        """The connection in use; None where it is of no node."""
+        return None if self.state.peer == NO_PEER else self.state.peer
+
+    @property
+    def is_open(self):
+        """It is neither broken nor closed."""
+        return self.state.state == LINK_OPEN or self.state.state == LINK_MOVING
+
+    @property
+    def use(self):
+        """(requests and messages, bytes) since the last call."""
+        found = self.state.requests, self.state.bytes
+        self.state.requests = self.state.bytes = 0
+        return found
+
+    def add_buffer(self, Mapping memory not None):
+        """Lets the user's requests use this memory of its own; returns its handle. ValueError beyond BUFFERS_MAX."""
+        cdef uint32_t i
+        for i in range(<uint32_t>BUFFERS_MAX):
+            if self.state.buffers[i].base == NULL:
+                for part in self.regions.parts:
+                    part.know(memory)
+                self.memories[i] = memory.view()
+                self.state.buffers[i].base = memory.base
+                self.state.buffers[i].size = memory.size
+                self.state.buffers[i].writable = memory.writable
+                return i
+        raise ValueError(f"a link uses at most {BUFFERS_MAX} memories of its user")
+
+    def open_region(self, grant, uint64_t lease_ns, Mapping memory=None):
+        """Lets the user's requests use a region of its node until `lease_ns`; returns its handle. `grant` and `memory`
+        as in Regions.reach. ValueError beyond HANDLES_MAX, ConnectionError where the link is of no node."""
+        cdef uint32_t i
+        cdef handle_t *h
+        if self.state.peer == NO_PEER:
+            raise ConnectionError("this link is bound to a port, and leads to no node")
+        for i in range(<uint32_t>HANDLES_MAX):
+            h = &self.state.handles[i]
+            if not h.open:
+                h.region = self.regions.reach(self.state.peer, grant, memory)
+                h.lease_ns = lease_ns
+                h.ended = 0
+                h.open = 1
+                self.opened[i] = grant, memory
+                return i
+        raise ValueError(f"a link reaches at most {HANDLES_MAX} regions")
+
+    cdef int check(self, handle, const char *what) except -1:
+        if not 0 <= handle < HANDLES_MAX or not self.state.handles[<uint32_t>handle].open:
+            raise ValueError(f"there is no region {handle} to {what.decode()}")
+        return 0
+
+    def renew(self, handle, uint64_t lease_ns):
+        """The region of this handle is still open, until `lease_ns`."""
+        self.check(handle, b"renew")
+        self.state.handles[<uint32_t>handle].lease_ns = lease_ns
+        self.state.waits = 0
+
+    def end_region(self, handle):
+        """The region has ended: what is asked of it fails."""
+        self.check(handle, b"end")
+        self.state.handles[<uint32_t>handle].ended = 1
+        self.state.waits = 0
+
+    def close_region(self, handle):
+        """The user needs the region no more; what is on the way goes on."""
+        self.check(handle, b"close")
+        self.state.handles[<uint32_t>handle].open = 0
+        self.opened.pop(handle)
+        if self.is_open:
+            self.regions.forget(self.state.handles[<uint32_t>handle].region)
+
+    def __dealloc__(self):
+        free(self.state.asker.ring)
