@@ -11,7 +11,14 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.fabric.regions.flights cimport post, tell
-from spindle_core.fabric.regions.regions cimport NO_PEER, REQUEST_DONE, REQUEST_READ, Regions, request_t
+from spindle_core.fabric.regions.regions cimport (
+    NO_PEER,
+    REQUEST_DONE,
+    REQUEST_READ,
+    REQUEST_SIZE_MAX,
+    Regions,
+    request_t,
+)
 from spindle_core.fabric.regions.requests cimport Asker
 from spindle_core.layout cimport LINK_REQUESTS_MAX, link_request
 from spindle_core.links.link cimport Link
@@ -22,7 +29,9 @@ from spindle_core.links.links cimport (
     LINK_BROKEN,
     LINK_CLOSING,
     LINK_NOBODY,
+    LINK_SEND,
     NOTE_LONG,
+    PORTS_MAX,
     POSTED_MAX,
     errand_t,
     long_t,
@@ -58,9 +67,11 @@ cdef class LongMessages:
         cdef uint64_t key
         memcpy(&r, &link.state.user.requests[link.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
         link.state.waits = 0
+        if r.kind != LINK_SEND or r.offset > PORTS_MAX or r.length > REQUEST_SIZE_MAX:
+            return 0             # the user has changed it meanwhile: it is looked at once more
         if r.buffer not in link.memories or r.buffer_offset > link.state.buffers[r.buffer].size or (
                 r.length > link.state.buffers[r.buffer].size - r.buffer_offset):
-            return 0             # the user has changed it meanwhile: it is looked at once more
+            return 0
         try:
             key = self.key_for(link, &r)
             grant = self.regions.grant(key, link.state.peer)

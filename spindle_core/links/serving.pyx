@@ -255,7 +255,7 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
         link.retry_ns = now_ns + link.backoff_ns
     if now_ns < link.retry_ns:
         return False
-    if first.offset > PORTS_MAX or link.peer == NO_PEER and first.offset:
+    if first.offset > PORTS_MAX or link.peer == NO_PEER:
         return wrong(link, 1, first.cookie, EINVAL)
     if first.length > REQUEST_SIZE_MAX:
         return wrong(link, 1, first.cookie, ERANGE)

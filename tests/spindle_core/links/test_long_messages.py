@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import random
 import resource
+import struct
 import weakref
 
 import pytest
@@ -129,6 +130,24 @@ def test_more_long_messages_at_once_than_there_may_be_reads():
         assert sorted(one for one in came if any(one)) == [b"%04d" % k * 4100 for k in range(n)]
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize(("offset", "format_", "value"), [
+    (0, "<B", 1), (16, "<Q", 1 << 40), (4, "<I", 1 << 31), (12, "<I", 9)])
+def test_a_user_that_changes_a_long_message_meanwhile(offset, format_, value):
+    """Between its check and its note the user makes something else of it: a read, a port that can't be, too many bytes,
+    another memory. Its pool tells no other one, and that user alone is told that it is wrong."""
+    a, b = hosts = make_hosts("sim", 2)
+    program, other, server = Program(a, b), Program(a, b), Program(b, None)
+    b.pool.bind(server.link, 5)
+    program.say(b"x" * 20_000, port=5, cookie=1)
+    a.pool.run(0)
+    page = memoryview(program.link.user_page)
+    struct.pack_into(format_, page, 128 + offset, value)
+    a.pool.tidy()
+    assert [one[:2] for one in completions(hosts, program, 1)] == [(1, "wrong")]
+    other.say(b"hello", port=5, cookie=2)
+    assert completions(hosts, other, 1) == [(2, "done", 0)]
 
 
 def test_a_message_longer_than_any_read(kind):

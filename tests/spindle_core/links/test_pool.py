@@ -337,6 +337,19 @@ def test_a_receiver_that_takes_nothing_lets_its_senders_wait(kind):
     assert [one[0] for one in completions(hosts, sender, sent, 2 * 10**9)] == list(range(sent))
 
 
+def test_a_link_of_no_node_sends_nothing(kind):
+    """One that was opened for a port leads nowhere: a message to a port or to a link is `wrong`, and others go on."""
+    a, b = hosts = make_hosts(kind, 2)
+    server, client = Program(b, None), Program(a, b)
+    b.pool.bind(server.link, 3)
+    server.say(b"x", to=client.link.id, cookie=1)
+    server.say(b"x", port=3, cookie=2)
+    server.say(b"x" * 20_000, to=client.link.id, cookie=3)
+    assert [one[:2] for one in completions(hosts, server, 3)] == [(k, "wrong") for k in (1, 2, 3)]
+    client.say(b"hello", port=3, cookie=4)
+    assert completions(hosts, client, 1) == [(4, "done", 0)]
+
+
 def test_messages_to_nobody_say_so(kind):
     """A port that nobody is bound to, a link that has gone: `nobody`, and the link goes on."""
     a, b = hosts = make_hosts(kind, 2)
