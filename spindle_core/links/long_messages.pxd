@@ -12,7 +12,7 @@ cdef class LongMessages:
     cdef pool_t *state
     cdef Regions regions
     cdef object mapping_of
-    cdef set sending             # links that have a key for one
+    cdef list sending            # links that have a key for one
     cdef list leaving            # memories of which keys have ended, and something may be read still
     cdef Asker fetching
     cdef dict fetches            # cookie: what is done with what was read

@@ -55,7 +55,7 @@ cdef class LongMessages:
         self.fetching = Asker()
         self.fetches, self.replies = {}, []
         self.fetched = 0
-        self.sending, self.leaving = set(), []
+        self.sending, self.leaving = [], []
 
     cdef int send(self, Link link) except -1:
         """The next submission is a long message: the receiver's pool is told where it lies."""
@@ -117,7 +117,7 @@ cdef class LongMessages:
         if not link.key:              # a message that comes again, since it had no room, has its key
             link.key = self.regions.register(memory, begin=r.buffer_offset, size=r.length)
             link.key_range, link.key_number = found, link.state.taken
-            self.sending.add(link)
+            self.sending.append(link)
         return link.key
 
     cdef int end_key(self, Link link) except -1:
@@ -222,7 +222,7 @@ cdef class LongMessages:
         """Answers what was fetched, ends keys of messages that were taken, lets go of what nobody reads any more."""
         cdef Link link
         self.answer()
-        for link in list(self.sending):
+        for link in list(self.sending):      # each has one at a time
             if link.state.taken != link.key_number:
                 self.end_key(link)
         if self.leaving:

@@ -11,10 +11,11 @@ cdef class Pool:
     cdef LongMessages long_messages
     cdef dict nodes              # id of a node: its connections, the shared one first
     cdef dict links              # id: its Link, until nothing of it is on the way
-    cdef set closing             # those whose user has gone
+    cdef list closing            # those whose user has gone
     cdef list free_places
     cdef list uses               # of each place: how often
 
+    cdef bint forgotten(self, Link link) except? True
     cdef int forget(self, Link link) except -1
     cdef bint regions_has(self, Link link, handle)
     cdef int change(self, Link link) except -1

@@ -106,7 +106,7 @@ cdef class Pool:
         self.long_messages.state = self.state
         self.state.regions = regions.state
         self.nodes, self.links = {}, {}
-        self.closing = set()
+        self.closing = []
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
         for one in regions.parts:
@@ -204,9 +204,9 @@ cdef class Pool:
         if link.state.port:
             self.state.ports[link.state.port] = NULL
             link.state.port = 0
-        link.state.state = LINK_CLOSING
-        if link.state.id in self.links:
-            self.closing.add(link)
+        if link.state.state != LINK_CLOSING:
+            link.state.state = LINK_CLOSING
+            self.closing.append(link)
 
     def move(self, Link link not None, uint32_t peer):
         """Has a link go on over another connection to its node, in order. ValueError where that leads elsewhere."""
@@ -247,13 +247,18 @@ cdef class Pool:
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
         self.long_messages.tidy()
-        for link in list(self.closing):
-            look_after(self.state, &link.state)
-            link.state.asker.tail = link.state.asker.head
-            if is_idle(&link.state):
-                self.forget(link)
-                self.closing.remove(link)
+        if self.closing:
+            self.closing = [link for link in self.closing if not self.forgotten(link)]
         return leases
+
+    cdef bint forgotten(self, Link link) except? True:
+        """A link whose user has gone has nothing on the way any more, and all that it had is free."""
+        look_after(self.state, &link.state)
+        link.state.asker.tail = link.state.asker.head
+        if is_idle(&link.state):
+            self.forget(link)
+            return True
+        return False
 
     cdef int forget(self, Link link) except -1:
         cdef uint32_t place = link.state.id & 0xFFFF
