@@ -513,8 +513,8 @@ def test_links_that_come_and_go(kind):
 
 
 def test_a_run_costs_what_is_in_use():
-    """Three links of which each has a high number, and three in a fresh pool: a run, and what is tidied up after it, take
-    the same for both. Timed in turns, the shortest of many."""
+    """Three links of which each has a high number, and three in a fresh pool: a run, and what is tidied up after it,
+    take the same for both. Timed in turns, the shortest of many."""
     many, few = make_hosts("shm", 2)[0].pool, make_hosts("shm", 2)[0].pool
     links = [many.open_link() for _ in range(400)]
     for link in links[:-3]:
