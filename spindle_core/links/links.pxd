@@ -20,7 +20,8 @@ one node, over a physical connection of the pool that other links use as well.
   other one, so a pool's memory does not grow with the links of others. Of one link one note is on the way, with all
   short messages that were submitted meanwhile.
 - A message of more than LINK_INLINE_MAX bytes stays where it is until the receiver's pool reads it, one-sidedly,
-  straight into the memory that the receiver posted (the paper's zero-copy protocol, section 4.5).
+  straight into the memory that the receiver posted (the paper's zero-copy protocol, section 4.5). Until then its bytes,
+  and no others, are open to that pool; to one on the same host, which maps a memory as a whole, all of that memory.
 - A link moves from one connection to another with its order kept (section 4.6): it submits nothing until all that it
   had on the old one has completed.
 
