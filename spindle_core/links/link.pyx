@@ -45,8 +45,7 @@ cdef class Link:
         cdef uint32_t i
         for i in range(<uint32_t>BUFFERS_MAX):
             if self.state.buffers[i].base == NULL:
-                for part in self.regions.parts:
-                    part.know(memory)
+                self.regions.know(memory)
                 self.memories[i] = memory.view()
                 self.state.buffers[i].base = memory.base
                 self.state.buffers[i].size = memory.size

@@ -33,6 +33,8 @@ from spindle_core.links.links cimport (
     NOTE_LONG,
     PORTS_MAX,
     POSTED_MAX,
+    RETRY_LAST_NS,
+    RETRY_SOON,
     errand_t,
     long_t,
     note_t,
@@ -75,8 +77,10 @@ cdef class LongMessages:
         try:
             key = self.key_for(link, &r)
             grant = self.regions.grant(key, link.state.peer)
-        except (ConnectionError, ValueError):
-            return 0             # its link is found to be broken; or there are as many regions as there may be
+        except (OSError, ValueError):
+            # There are as many regions as there may be, or a device can't pin more; or the link is found to be broken.
+            link.state.retry_ns, link.state.backoff_ns = RETRY_SOON, RETRY_LAST_NS
+            return 0
         memset(&note, 0, sizeof(note_t))
         note.kind = NOTE_LONG
         note.port = r.offset
@@ -104,7 +108,7 @@ cdef class LongMessages:
     cdef uint64_t key_for(self, Link link, const link_request *r) except? 0:
         """The key under which the receiver's pool reads this message: of its range alone, until it was taken. On this
         host, where a memory is mapped as a whole, of all of that, as long as the link lasts: mapping it for each
-        message would cost more than the message. ConnectionError, ValueError beyond KEYS_MAX regions."""
+        message would cost more than the message. OSError, ValueError as Regions.register()."""
         memory = link.memories[r.buffer].obj
         link.lent.add(memory)
         if self.regions.part_of(link.state.peer) == "shm":

@@ -266,6 +266,8 @@ cdef class Pool:
             if link.state.peer != NO_PEER and self.regions_has(link, handle):
                 self.regions.forget(link.state.handles[<uint32_t>handle].region)
         self.long_messages.forget(link)
+        for view in link.memories.values():
+            self.regions.let_go(view.obj)
         del self.links[link.state.id]
         self.state.links[place] = NULL
         self.state.n_used -= 1

@@ -202,6 +202,7 @@ cdef class Regions:
     cdef regions_t *state
     cdef dict memories           # key: a view of its memory, which keeps it mapped as long as peers may use it
     cdef dict ending             # memory of which keys have ended: a view of it, until idle() finds nothing in it
+    cdef dict known              # memory that lists posted from C may use: how many users it has
     cdef readonly dict reached   # number: a view of the memory that is mapped for it, or None
     cdef dict versions           # place of a key: how often it was used
     cdef list free_keys, free_reached

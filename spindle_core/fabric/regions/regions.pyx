@@ -89,7 +89,10 @@ cdef class Part:
         return False
 
     def know(self, Mapping memory):
-        """Requests may use this memory of this node."""
+        """Requests may use this memory of this node. Idempotent."""
+
+    def let_go(self, Mapping memory):
+        """No request uses this memory any more; it need not have been known."""
 
     def remote(self, uint64_t key):
         """(device's key, address) for the grant."""
@@ -108,6 +111,7 @@ cdef class Regions:
             raise MemoryError()
         self.memories = {}
         self.ending = {}
+        self.known = {}
         self.reached = {}
         self.versions = {}
         self.parts = []
@@ -300,6 +304,21 @@ cdef class Regions:
             if (found := part.remote(key)) != (0, 0):
                 remote = found
         return GRANT.pack(key, m.size, m.rights, *remote)
+
+    def know(self, Mapping memory not None):
+        """Lists that are posted from C may use this memory of this node, until it was let go as often. ValueError where
+        a part knows as many as it can."""
+        for part in self.parts:
+            part.know(memory)
+        self.known[memory] = self.known.get(memory, 0) + 1
+
+    def let_go(self, Mapping memory not None):
+        """No list uses this memory any more, nor is one on the way that does. KeyError if it wasn't known."""
+        self.known[memory] -= 1
+        if self.known[memory] == 0:
+            del self.known[memory]
+            for part in self.parts:
+                part.let_go(memory)
 
     # ---- memory of others ----
 

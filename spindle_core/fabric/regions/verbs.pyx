@@ -358,17 +358,32 @@ cdef class VerbsPart(Part):
     def know(self, Mapping memory):
         """As in Part. ValueError where LOCALS_MAX memories are known."""
         cdef local_t *one
+        cdef ibv_mr *region
         if memory in self.locals:
             return
         if self.state.n_locals == LOCALS_MAX:
             raise ValueError(f"requests of one node use at most {LOCALS_MAX} memories over {self.device.name}")
         one = &self.state.locals[self.state.n_locals]
         access = IBV_ACCESS_LOCAL_WRITE if memory.writable else 0
-        one.key = self.device.add_region(memory.base, memory.size, access).lkey
+        region = self.device.add_region(memory.base, memory.size, access)
+        one.key = region.lkey
         one.base = memory.base
         one.size = memory.size
-        self.locals[memory] = memory.view()                # stays mapped as long as it is known
+        self.locals[memory] = memory.view(), <uintptr_t>region     # stays mapped as long as it is known
         self.state.n_locals += 1
+
+    def let_go(self, Mapping memory):
+        """As in Part."""
+        cdef uint32_t i
+        if memory not in self.locals:
+            return
+        for i in range(self.state.n_locals):
+            if self.state.locals[i].base == memory.base:
+                self.state.n_locals -= 1
+                self.state.locals[i] = self.state.locals[self.state.n_locals]
+                break
+        _, region = self.locals.pop(memory)
+        self.device.end_region(<ibv_mr *><uintptr_t>region)
 
     def remote(self, uint64_t key):
         """As in Part."""

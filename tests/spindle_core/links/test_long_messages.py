@@ -16,6 +16,7 @@ import pytest
 
 from spindle_core.fabric.regions.regions import REQUESTS_TO_PEER
 from spindle_core.links.long_messages import POSTED
+from spindle_core.memory import Mapping
 from tests.spindle_core.links.hosts import Program, completions, make_hosts, second_connection, step, until, world_of
 
 
@@ -60,6 +61,28 @@ def test_what_long_messages_lay_in_is_let_go(kind):
     a.pool.close_link(client.link)
     del client
     until(hosts, lambda: (gc.collect(), memory() is None)[1], rounds=50)
+
+
+def test_a_long_message_waits_for_a_key():
+    """Its host has registered as many regions as there may be: the message waits, others go on; it goes when there is
+    room for one more."""
+    a, b = hosts = make_hosts("sim", 2)
+    server, client, other = Program(b, None), Program(a, b), Program(a, b)
+    b.pool.bind(server.link, 5)
+    server.user.receive(30_000, server.buffer)
+    taken: list[int] = []
+    memory = Mapping.private(4096)
+    with pytest.raises(ValueError, match="4096"):
+        while True:
+            taken.append(a.node.regions.register(memory))
+    client.say(b"x" * 20_000, port=5, cookie=1)
+    other.say(b"short", port=5, cookie=2)
+    assert completions(hosts, other, 1) == [(2, "done", 0)]
+    for k in range(10):
+        step(hosts, 10**9 * k)
+    assert client.user.take() == [] and client.user.waiting == 1 and client.user.broken == ""
+    a.node.regions.deregister(taken[0])
+    assert completions(hosts, client, 1, 10**11) == [(1, "done", 0)]
 
 
 def test_memory_for_long_messages_has_a_limit():

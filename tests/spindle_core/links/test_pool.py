@@ -16,6 +16,7 @@ from spindle_core.links.link import BUFFERS, HANDLES
 from spindle_core.links.user import PAGE_SIZES, REQUESTS_WAITING, LinkUser
 from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions.conformance import put_word, word
+from tests.spindle_core.fabric.regions.test_mixed import DevicePart
 from tests.spindle_core.links.hosts import Program, completions, make_hosts, second_connection, step, until, world_of
 
 
@@ -510,6 +511,20 @@ def test_links_that_come_and_go(kind):
             sent += 1
         until(hosts, lambda sent=sent: ([one.user.take() for one, _ in programs], word(words) == sent)[1])
     assert word(words) == sent
+
+
+def test_ways_know_memory_as_long_as_a_link_uses_it():
+    """Two links use one memory, and one of them another one, too: the ways of the host are told, and let go of each
+    with the last link that uses it."""
+    a, b = make_hosts("sim", 2)
+    part = DevicePart(a.node.regions, "device")
+    one, other = Program(a, b), Program(a, b)
+    other.link.add_buffer(one.memory)
+    for program, known in ((None, [one.memory, other.memory]), (one, [one.memory, other.memory]), (other, [])):
+        if program is not None:
+            a.pool.close_link(program.link)
+            a.pool.tidy()
+        assert part.known == known
 
 
 def test_a_run_costs_what_is_in_use():
