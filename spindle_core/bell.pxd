@@ -13,7 +13,15 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.atomics cimport fence_store_load, u64_load_relaxed, u64_store_relaxed
 from spindle_core.events cimport event_ring
-from spindle_core.layout cimport bell_page
+from spindle_core.layout cimport BELL_MAGIC, bell_page
+from spindle_core.memory cimport Mapping
+
+
+cdef inline bell_page *bell_of(Mapping mapping) except NULL:
+    """The page of somebody's doorbell, mapped. ValueError if it is none."""
+    if mapping.base == NULL or mapping.size < sizeof(bell_page) or (<bell_page *>mapping.base).magic != BELL_MAGIC:
+        raise ValueError("this mapping is not a doorbell of this version")
+    return <bell_page *>mapping.base
 
 
 cdef inline bint is_asleep(const bell_page *b) noexcept nogil:

@@ -54,9 +54,7 @@ cdef extern from "layout.h" nogil:
     cdef struct link_done:
         uint64_t cookie
         uint64_t value
-        uint64_t from_ "from"
         uint32_t status
-        uint32_t kind
 
     cdef struct link_pool_page:
         uint64_t magic

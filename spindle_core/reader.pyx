@@ -15,15 +15,13 @@ from spindle_core.atomics cimport (
     u64_store_release,
     u64_store_relaxed,
 )
-from spindle_core.bell cimport ring_once
+from spindle_core.bell cimport bell_of, ring_once
 from spindle_core.events cimport c_close, end_wake
 from spindle_core.layout cimport (
-    BELL_MAGIC,
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
     LOG_DATA,
     LOG_RING_OFFSET,
-    bell_page,
     cursor_page,
     cursor_start,
     log_record,
@@ -74,9 +72,7 @@ cdef class LogReader:
         if self.page.magic != CURSOR_MAGIC:
             raise ValueError("this mapping is not a cursor of this version")
         if bell is not None:
-            self.node_bell = <bell_page *>bell.base
-            if self.node_bell.magic != BELL_MAGIC:
-                raise ValueError("this mapping is not a doorbell of this version")
+            self.node_bell = bell_of(bell)
         self.begin(log, <cursor_start *>(cursor.base + CURSOR_START_OFFSET), place, skips, table)
 
     cdef int usable(self) except -1:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from spindle.pool.pooling import Pooling
     from spindle.pool.service import NodeLinks
     from spindle.security.access import Permissions
-    from spindle_core.links.pool import Link
+    from spindle_core.links.link import Link
     from spindle_core.memory import Mapping
 
 LINKS_MAX = 256  # of one application

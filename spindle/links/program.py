@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import errno
 import itertools
-import os
 import struct
 import threading
 import time
@@ -37,7 +36,6 @@ READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
 IDLE_MAX = 32  # links of a session that are kept for the next ones
 REGIONS_MAX = 64  # of a link
 NAME_MAX = 64  # bytes of a region's name
-DENIED, FULL = os.strerror(errno.EACCES), os.strerror(errno.ENOSPC)
 _FOUND = struct.Struct("<QQ")  # size and rights of a region that was found
 _HEAD = struct.Struct("<Q")  # of each message: 0, or the number of a call; an answer has the number of its call
 FAILED = {
@@ -270,6 +268,8 @@ class Link:
         return Region(self, name, change, known, sure=False)
 
     def _find(self, name: str, change: bool) -> tuple[int, int, int]:
+        from spindle_core.links.user import WRONG
+
         raw = name.encode()
         if not 1 <= len(raw) <= NAME_MAX:
             raise ConfigError(f"a region's name of {len(raw)} bytes: must have between 1 and {NAME_MAX}")
@@ -283,9 +283,7 @@ class Link:
                 raise ConnectionEnded(f"node {self.node_id} offers no region {name!r}") from None
             if error.status == "refused":
                 raise ConfigError(f"{whose} is open to reads only, for node {self._session.node_id}") from None
-            if error.status == "wrong" and FULL in str(error):
-                raise ConfigError(f"{whose}: a link reaches at most {REGIONS_MAX} regions; close() one") from None
-            if error.status == "wrong" and DENIED in str(error):
+            if error.status == "wrong" and WRONG[errno.EPERM] in str(error):
                 raise AccessDenied(f"no access rule lets this program {'change' if change else 'read'} {whose}: add "
                                    f"{name!r} to {'publish and subscribe' if change else 'subscribe'} of a rule in "
                                    "[access] rules of the node's configuration") from None

@@ -33,7 +33,7 @@ from spindle_core.memory import Mapping
 
 if TYPE_CHECKING:
     from spindle_core.links.directory import Entry
-    from spindle_core.links.pool import Link
+    from spindle_core.links.link import Link
 
 T = TypeVar("T")
 
@@ -249,7 +249,7 @@ class Pooling:
             name = value.decode()
             guard = self._guards.get(link.id)
             if guard is not None and not guard(name, change):
-                link.answer("wrong", errno.EACCES)
+                link.answer("wrong", errno.EPERM)
                 return
             self.finder.look_up(link.node, name, now_ns, partial(self._found, link, name, change))
         except (UnicodeDecodeError, ValueError):

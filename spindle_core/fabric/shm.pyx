@@ -17,10 +17,10 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_relaxed,
 )
-from spindle_core.bell cimport fall_asleep, ring_once, wake_up
+from spindle_core.bell cimport bell_of, fall_asleep, ring_once, wake_up
 from spindle_core.events cimport c_close, event_ring, event_wait
 from spindle_core.fabric.fabric cimport POST_RING, Fabric, post_t
-from spindle_core.layout cimport BELL_MAGIC, NODES_MAX, bell_page
+from spindle_core.layout cimport NODES_MAX, bell_page
 from spindle_core.memory cimport Mapping
 
 
@@ -148,15 +148,15 @@ cdef class ShmFabric(Fabric):
     def connect(self, peer, Mapping row not None, Mapping bell not None, int bell_fd):
         """Makes a peer reachable. Takes ownership of `bell_fd`. ValueError if it isn't a doorbell of ours."""
         cdef shm_peer_t *p
+        cdef bell_page *page
         try:
             self.check_peer(peer)
-            if (<bell_page *>bell.base).magic != BELL_MAGIC:
-                raise ValueError("this mapping is not a doorbell of this version")
+            page = bell_of(bell)
         except BaseException:
             os.close(bell_fd)
             raise
         p = &self.state.peers[peer]
-        p.bell = <bell_page *>bell.base
+        p.bell = page
         if p.bell_fd >= 0:
             os.close(p.bell_fd)
         p.bell_fd = bell_fd

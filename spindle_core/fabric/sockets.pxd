@@ -1,5 +1,7 @@
 """Sockets and epoll, from nogil code."""
+from libc.errno cimport EINTR, errno
 from libc.stdint cimport uint32_t, uint64_t
+from posix.fcntl cimport F_GETFL, F_SETFL, O_NONBLOCK, fcntl
 
 
 cdef extern from "sys/uio.h" nogil:
@@ -52,3 +54,57 @@ cdef extern from "sys/epoll.h" nogil:
     int epoll_create1(int flags)
     int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
     int epoll_wait(int epoll_fd, epoll_event *events, int n, int timeout_ms)
+
+
+cdef inline int new_epoll() except -1:
+    """OSError where no descriptor is left."""
+    cdef int fd = epoll_create1(EPOLL_CLOEXEC)
+    if fd < 0:
+        raise OSError(errno, "no descriptor left for epoll: raise the limit of open files (ulimit -n)")
+    return fd
+
+
+cdef inline int take_socket(int epoll_fd, int fd, uint64_t number) except -1:
+    """Has epoll tell, under a number, of what comes through a connected stream socket, which blocks no more. OSError
+    where the descriptor is none."""
+    cdef epoll_event event
+    cdef int flags = fcntl(fd, F_GETFL), one = 1
+    event.events = EPOLLIN
+    event.data.u64 = number
+    if flags < 0 or fcntl(fd, F_SETFL, flags | O_NONBLOCK) < 0 or epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
+        raise OSError(errno, f"descriptor {fd} can't be waited for: a connected stream socket is needed")
+    # All that waits leaves in one call, so holding back a rest could only cost time. Other sockets do without.
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+    return 0
+
+
+cdef inline void end_socket(int epoll_fd, int fd) noexcept nogil:
+    """Nothing goes through it any more; the other side learns it, too."""
+    cdef epoll_event none
+    epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, &none)
+    shutdown(fd, SHUT_RDWR)
+
+
+cdef inline void watch_socket(int epoll_fd, int fd, uint64_t number, bint for_room) noexcept nogil:
+    """Has epoll tell when the socket has room again, if `for_room`; else no longer."""
+    cdef epoll_event event
+    event.events = EPOLLIN | EPOLLOUT if for_room else EPOLLIN
+    event.data.u64 = number
+    epoll_ctl(epoll_fd, EPOLL_CTL_MOD, fd, &event)
+
+
+cdef inline ssize_t send_parts(int fd, iovec *parts, int n) noexcept nogil:
+    """Sends what the socket takes of these; returns how many bytes that was, or -1 with errno."""
+    cdef msghdr message
+    cdef ssize_t sent
+    message.msg_name = NULL
+    message.msg_namelen = 0
+    message.msg_control = NULL
+    message.msg_controllen = 0
+    message.msg_flags = 0
+    message.msg_iov = parts
+    message.msg_iovlen = <size_t>n
+    while True:
+        sent = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+        if sent >= 0 or errno != EINTR:
+            return sent

@@ -13,7 +13,6 @@ says why.
 """
 import os
 
-from libc.errno cimport errno
 from libc.stdint cimport uint32_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -22,19 +21,7 @@ from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport c_close
 from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
 from spindle_core.fabric.lanes cimport lane_t
-from spindle_core.fabric.sockets cimport (
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    EPOLLIN,
-    IPPROTO_TCP,
-    SIOCOUTQ,
-    TCP_NODELAY,
-    epoll_create1,
-    epoll_ctl,
-    epoll_event,
-    ioctl,
-    setsockopt,
-)
+from spindle_core.fabric.sockets cimport SIOCOUTQ, ioctl, new_epoll, take_socket
 from spindle_core.fabric.tcp_link cimport (
     ENDED_GOODBYE,
     FAILED_BEHIND,
@@ -108,9 +95,7 @@ cdef class TcpFabric(Fabric):
         cdef uint32_t i
         for i in range(s.n_peers):
             s.peers[i].fd = -1
-        s.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-        if s.epoll_fd < 0:
-            raise OSError(errno, "no descriptor left for epoll: raise the limit of open files (ulimit -n)")
+        s.epoll_fd = new_epoll()
         set_table(&self.table, s)
 
     @property
@@ -162,8 +147,6 @@ cdef class TcpFabric(Fabric):
         """Makes a peer reachable through a connected stream socket, whose ownership passes over; returns the copy of
         its row, which is `row` or made here. ValueError if the peer has a connection."""
         cdef tcp_peer_t *p
-        cdef epoll_event event
-        cdef int one = 1
         try:
             self.check_peer(peer)
             if self.row is None:
@@ -181,17 +164,10 @@ cdef class TcpFabric(Fabric):
             if p.queue == NULL or p.lanes == NULL or p.ahead == NULL or p.buffer == NULL:
                 release(p)
                 raise MemoryError(f"no memory for what may wait for peer {peer}: {self.state.capacity} frames")
-            os.set_blocking(fd, False)
-            # All that waits leaves in one call, so holding back a rest of it could only cost time. Sockets other than
-            # TCP do without this option.
-            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
             self.rows[peer] = row
             p.row = row.base
             p.row_size = row.size
-            event.events = EPOLLIN
-            event.data.u64 = peer
-            if epoll_ctl(self.state.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
-                raise OSError(f"descriptor {fd} can't be waited for: a connected stream socket is needed")
+            take_socket(self.state.epoll_fd, fd, peer)
         except BaseException:
             os.close(fd)
             raise

@@ -12,10 +12,11 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from spindle_core.atomics cimport fence_store_store, u32_load_relaxed, u64_store_relaxed
+from spindle_core.atomics cimport fence_store_store, u32_load_relaxed
 from spindle_core.fabric.fabric cimport POST_INLINE_MAX
-from spindle_core.fabric.sockets cimport EPOLL_CTL_DEL, SHUT_RDWR, epoll_ctl, epoll_event, iovec, readv, shutdown
+from spindle_core.fabric.sockets cimport end_socket, iovec, readv
 from spindle_core.fabric.tcp_queue cimport link_drop, link_fail
+from spindle_core.fabric.words cimport copy_words
 
 cdef enum:
     RECEIVE_AT_ONCE = 512 << 10  # bytes of one peer, before others get their turn
@@ -24,7 +25,6 @@ cdef enum:
 cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
     """Nothing is exchanged with this peer any more."""
     cdef tcp_peer_t *p = &s.peers[peer]
-    cdef epoll_event none
     if p.ended:
         return
     p.ended = 1
@@ -32,19 +32,7 @@ cdef void link_end(tcp_t *s, uint32_t peer) noexcept nogil:
     p.begin = p.end = 0
     p.remaining = 0
     if p.fd >= 0:
-        epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, p.fd, &none)
-        shutdown(p.fd, SHUT_RDWR)        # the other side learns it, too
-
-
-cdef void store(char *into, const char *data, uint64_t length) noexcept nogil:
-    """A short write: whole words, as counts must be."""
-    cdef uint64_t i, word
-    if (<uint64_t>into | length) & 7:
-        memcpy(into, data, length)
-    else:
-        for i in range(0, length, 8):
-            memcpy(&word, data + i, 8)
-            u64_store_relaxed(<uint64_t *>(into + i), word)
+        end_socket(s.epoll_fd, p.fd)
 
 
 cdef int take_short(tcp_peer_t *p, uint32_t kind, uint64_t place, const char *data, uint32_t length) noexcept nogil:
@@ -52,7 +40,7 @@ cdef int take_short(tcp_peer_t *p, uint32_t kind, uint64_t place, const char *da
     if kind == FRAME_WRITE:
         if place > p.row_size or length > p.row_size - place:
             return -1
-        store(p.row + place, data, length)
+        copy_words(p.row + place, data, length)      # counts must be whole
         fence_store_store()
     elif kind == FRAME_GOODBYE:
         if p.leaves or length:

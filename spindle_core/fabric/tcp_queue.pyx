@@ -13,7 +13,7 @@ which goes before whatever has not begun to leave; and a long write leaves in pi
 The last frame is a goodbye, where there is time for one: how the connection ends after that is no failure, at either
 side.
 """
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -21,18 +21,7 @@ from spindle_core.atomics cimport u32_load_relaxed
 from spindle_core.events cimport event_ring
 from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_INLINE_MAX
 from spindle_core.fabric.lanes cimport carrier, carry, fits, lane_of, lane_t, note_last
-from spindle_core.fabric.sockets cimport (
-    EPOLL_CTL_MOD,
-    EPOLLIN,
-    EPOLLOUT,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    epoll_ctl,
-    epoll_event,
-    iovec,
-    msghdr,
-    sendmsg,
-)
+from spindle_core.fabric.sockets cimport iovec, send_parts, watch_socket
 from spindle_core.fabric.tcp_link cimport (
     ENDED_GOODBYE,
     FAILED_BEHIND,
@@ -291,35 +280,22 @@ cdef int sent(tcp_t *s, tcp_peer_t *p, uint64_t n) noexcept nogil:
 cdef void look_for_room(tcp_t *s, uint32_t peer, bint wanted) noexcept nogil:
     """Has epoll tell when the socket has room again, if `wanted`; else no longer."""
     cdef tcp_peer_t *p = &s.peers[peer]
-    cdef epoll_event event
     if p.waits == wanted:
         return
     p.waits = wanted
-    event.events = EPOLLIN | EPOLLOUT if wanted else EPOLLIN
-    event.data.u64 = peer
-    epoll_ctl(s.epoll_fd, EPOLL_CTL_MOD, p.fd, &event)
+    watch_socket(s.epoll_fd, p.fd, peer, wanted)
 
 
 cdef int link_flush(tcp_t *s, uint32_t peer) noexcept nogil:
     """Sends what the socket takes; returns how many frames are gone."""
     cdef tcp_peer_t *p = &s.peers[peer]
     cdef iovec parts[IOVECS]
-    cdef msghdr message
     cdef ssize_t n
     cdef int gone = 0
     while link_waits(p) and not p.failed and not u32_load_relaxed(&p.cut):
-        message.msg_name = NULL
-        message.msg_namelen = 0
-        message.msg_control = NULL
-        message.msg_controllen = 0
-        message.msg_flags = 0
-        message.msg_iov = parts
-        message.msg_iovlen = gather(s, p, parts)
-        n = sendmsg(p.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+        n = send_parts(p.fd, parts, gather(s, p, parts))
         s.sends += 1
         if n < 0:
-            if errno == EINTR:
-                continue
             if errno == EAGAIN:
                 look_for_room(s, peer, True)
                 return gone

@@ -130,6 +130,7 @@ cdef struct verbs_t:
 cdef bint link_gone(verbs_peer_t *p) noexcept nogil
 cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil
 cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil
+cdef uint32_t reason_of(int status) noexcept nogil
 cdef void link_error(ibv_qp *qp) noexcept nogil
 cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil
 cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil

@@ -97,21 +97,27 @@ cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil:
     p.owes_ring = 0
 
 
+cdef uint32_t reason_of(int status) noexcept nogil:
+    """Why the connection is over on which a work request completed so."""
+    if status == IBV_WC_WR_FLUSH_ERR:
+        return VERBS_FAILED_CLOSED
+    if status == IBV_WC_RETRY_EXC_ERR:
+        return VERBS_FAILED_SILENT
+    if status == IBV_WC_RNR_RETRY_EXC_ERR:
+        return VERBS_FAILED_UNREADY
+    if status == IBV_WC_REM_ACCESS_ERR or status == IBV_WC_REM_INV_REQ_ERR or status == IBV_WC_REM_OP_ERR:
+        return VERBS_FAILED_REFUSED
+    return VERBS_FAILED_ERROR
+
+
 cdef void fault(verbs_t *s, verbs_peer_t *p, int status) noexcept nogil:
     """A work request has failed, and with it the connection."""
+    cdef uint32_t why
     if p.ended:
         return
-    if status == IBV_WC_WR_FLUSH_ERR:
-        if not p.failed:
-            fail(s, p, VERBS_FAILED_CLOSED)
-    elif status == IBV_WC_RETRY_EXC_ERR:
-        fail(s, p, VERBS_FAILED_SILENT)
-    elif status == IBV_WC_RNR_RETRY_EXC_ERR:
-        fail(s, p, VERBS_FAILED_UNREADY)
-    elif status == IBV_WC_REM_ACCESS_ERR or status == IBV_WC_REM_INV_REQ_ERR or status == IBV_WC_REM_OP_ERR:
-        fail(s, p, VERBS_FAILED_REFUSED)
-    else:
-        fail(s, p, VERBS_FAILED_ERROR)
+    why = reason_of(status)
+    if why != VERBS_FAILED_CLOSED or not p.failed:
+        fail(s, p, why)
 
 
 cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:

@@ -320,11 +320,10 @@ _Static_assert(offsetof(struct link_user_page, requests) == 3 * CACHE_LINE, "thr
 struct link_done {
     uint64_t cookie;
     uint64_t value;            /* what an atomic found; bytes of a message that was received into a buffer */
-    uint64_t from;             /* of such a message: who sent it */
     uint32_t status;
-    uint32_t kind;             /* of the request */
+    uint32_t reserved;
 };
-_Static_assert(sizeof(struct link_done) == 32, "two in a line");
+_Static_assert(sizeof(struct link_done) == 24, "no padding");
 
 /* Written by the pool alone; the program maps it for reading. */
 struct link_pool_page {

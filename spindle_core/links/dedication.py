@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spindle_core.links.pool import Link, Pool
+from spindle_core.links.link import Link
+from spindle_core.links.pool import Pool
 
 LOOK_NS = 100_000_000  # between two looks
 KEEPS = 0.5  # of a link's use each look, when the new one is added: what was long ago counts little

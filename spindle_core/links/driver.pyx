@@ -20,7 +20,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport call_own, fall_asleep, wake_up
 from spindle_core.events cimport c_close, event_clear, event_sleep
-from spindle_core.fabric.regions.regions cimport Asker
+from spindle_core.fabric.regions.requests cimport Asker
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.links.links cimport LINK_OPEN, RETRY_SOON, link_t, pool_t
 from spindle_core.links.pool cimport Pool, run_pool
@@ -41,9 +41,9 @@ cdef uint64_t next_retry(const pool_t *s, uint64_t otherwise) noexcept nogil:
     cdef uint64_t first = otherwise
     cdef uint32_t i
     cdef const link_t *link
-    for i in range(s.n_links):
-        link = s.links[i]
-        if link == NULL or link.state != LINK_OPEN or link.noted or link.retry_ns <= RETRY_SOON:
+    for i in range(s.n_used):
+        link = s.used[i]
+        if link.state != LINK_OPEN or link.noted or link.retry_ns <= RETRY_SOON:
             continue
         if link.retry_ns < first and u64_load_acquire(&link.user.submitted) != link.taken:
             first = link.retry_ns
@@ -83,7 +83,7 @@ cdef class Driver:
         self.pool, self.bell, self.kept = pool, bell, (bell.view(), asker)
         self.state.bell = <bell_page *>bell.base
         self.state.asker = NULL if asker is None else &asker.state
-        self.state.fetching = &pool.fetching.state
+        self.state.fetching = &pool.long_messages.fetching.state
         self.epoll = select.epoll()
         self.state.poller = self.epoll.fileno()
         self.state.own_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

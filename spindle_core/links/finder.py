@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from spindle_core.fabric.regions.regions import GRANT, Asker, Regions, RequestList
+from spindle_core.fabric.regions.regions import GRANT, Regions
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.links.directory import WINDOW_SIZE, Entry, Torn, find, place_of
 from spindle_core.links.exports import LEASE_NS
-from spindle_core.links.pool import Link, Pool
+from spindle_core.links.link import Link
+from spindle_core.links.pool import Pool
 from spindle_core.memory import Mapping
 
 READ, WRITE = 1, 2  # of the rights in a grant (regions.pxd)

@@ -21,7 +21,8 @@ one node, over a physical connection of the pool that other links use as well.
   other one, so a pool's memory does not grow with the links of others. Of one link one note is on the way, with all
   short messages that were submitted meanwhile.
 - A message of more than LINK_INLINE_MAX bytes stays where it is until the receiver's pool reads it, one-sidedly,
-  straight into the memory that the receiver posted (the paper's zero-copy protocol, section 4.5).
+  straight into the memory that the receiver posted (the paper's zero-copy protocol, section 4.5). Until then its bytes,
+  and no others, are open to that pool; to one on the same host, which maps a memory as a whole, all of that memory.
 - A user that sleeps is rung once for all that a run has for it (bell.pxd).
 - A link moves from one connection to another with its order kept (section 4.6): it submits nothing until all that it
   had on the old one has completed.
@@ -80,6 +81,7 @@ cdef enum:
 
 # What the pool can't do by itself, for who drives it (errand_t.kind).
 cdef enum:
+    ERRAND_NONE = 0              # it was dropped
     ERRAND_LEASE = 1             # of `link`: handle `what` must be renewed, or ended
     ERRAND_SEND = 2              # of `link`: its next submission is a long message
     ERRAND_FETCH = 3             # a long message has come over `peer`: note and long_t in `data`
@@ -134,6 +136,7 @@ cdef struct posted_t:
 
 cdef struct link_t:
     uint64_t id                  # its place, and above it how often that was used; never 0
+    uint32_t at                  # among those in use
     uint32_t state
     uint32_t peer                # the connection in use; NO_PEER: of no node, it is bound to a port
     uint32_t next_peer           # while it moves
@@ -153,6 +156,7 @@ cdef struct link_t:
     uint64_t backoff_ns
     # Memory for long messages
     uint64_t posted_head, posted_tail
+    uint32_t fetching            # memories besides that one is being read into: their places may be needed again
     posted_t posted[POSTED_MAX]
     # How much it is used, since somebody last looked
     uint64_t requests, bytes
@@ -166,9 +170,10 @@ cdef struct pool_t:
     regions_t *regions
     part_t *parts[8]
     uint32_t n_parts
-    link_t *links[LINKS_MAX]
-    uint32_t n_links             # places in use, at most
-    uint32_t turn                # whose turn it is
+    link_t *links[LINKS_MAX]     # by place; NULL: it is free
+    link_t *used[LINKS_MAX]      # the same without gaps, in any order: a run costs what is in use
+    uint32_t n_used
+    uint32_t turn                # whose turn it is, among those
     uint64_t node_of[256]        # id of the node that a connection leads to; 0: none of the pool
     link_t *ports[PORTS_MAX + 1]
     errand_t errands[ERRANDS_MAX]

@@ -11,7 +11,7 @@ from libc.string cimport memcpy, memset
 
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed
 from spindle_core.fabric.regions.flights cimport end_peer
-from spindle_core.fabric.regions.regions cimport REQUEST_CUT, REQUEST_DONE, peer_t
+from spindle_core.fabric.regions.regions cimport PEER_NONSENSE, REQUEST_CUT, REQUEST_DONE, peer_t
 from spindle_core.links.links cimport (
     ERRAND_FETCH,
     ERRANDS_MAX,
@@ -39,7 +39,6 @@ from spindle_core.links.serving cimport answered, put_in_box
 
 cdef enum:
     NOTES_AT_ONCE = 64           # of one connection, before others get their turn
-    FAILED_NONSENSE = 3          # as the ways say it (tcp_way.pxd)
 
 
 cdef bint pay(pool_t *s, uint32_t peer) noexcept nogil:
@@ -156,7 +155,7 @@ cdef int take_notes(pool_t *s) noexcept nogil:
             if length < 0:
                 break
             if length < <int>sizeof(note_t) or length > NOTE_SIZE_MAX:
-                end_peer(s.regions, peer, FAILED_NONSENSE)
+                end_peer(s.regions, peer, PEER_NONSENSE)
                 break
             p.part.receive(p.part.self, peer, s.heard, <uint32_t>length)
             memcpy(&note, s.heard, sizeof(note_t))
@@ -169,6 +168,6 @@ cdef int take_notes(pool_t *s) noexcept nogil:
             elif note.kind == NOTE_ANSWER and length == sizeof(note_t):
                 good = take_answer(s, peer, &note)
             if not good:
-                end_peer(s.regions, peer, FAILED_NONSENSE)
+                end_peer(s.regions, peer, PEER_NONSENSE)
                 break
     return total

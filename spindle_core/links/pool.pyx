@@ -7,76 +7,39 @@ Rules: one thread at a time drives a pool and its regions.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy, memset
 
-from spindle_core.fabric.regions.flights cimport post, tell
-from spindle_core.fabric.regions.regions cimport (
-    NO_PEER,
-    PEERS_MAX,
-    REQUEST_CUT,
-    REQUEST_DONE,
-    REQUEST_READ,
-    REQUEST_REFUSED,
-    Asker,
-    Part,
-    Regions,
-    done_t,
-    request_t,
-)
-from spindle_core.layout cimport (
-    LINK_DONES_MAX,
-    LINK_MAGIC,
-    LINK_REQUESTS_MAX,
-    link_pool_page,
-    link_request,
-    link_user_page,
-)
+from spindle_core.fabric.regions.regions cimport NO_PEER, PEERS_MAX, Part, Regions, done_t
+from spindle_core.layout cimport LINK_DONES_MAX, LINK_MAGIC, link_pool_page, link_user_page
+from spindle_core.links.link cimport Link
 from spindle_core.links.links cimport (
     BROKEN_CONNECTION,
-    BUFFERS_MAX,
     ERRAND_ASK,
     ERRAND_FETCH,
     ERRAND_LEASE,
     ERRAND_MOVED,
+    ERRAND_NONE,
     ERRAND_SEND,
     ERRANDS_MAX,
-    HANDLES_MAX,
-    LINK_BROKEN,
-    FOUND_SIZE,
     LINK_CLOSING,
-    LINK_FIND,
     LINK_MOVING,
-    LINK_NOBODY,
     LINK_OPEN,
-    LINK_WRONG,
     LINKS_MAX,
-    NAME_SIZE_MAX,
-    NOTE_LONG,
     NOTE_SIZE_MAX,
     PORTS_MAX,
-    POSTED_MAX,
-    buffer_t,
     errand_t,
     handle_t,
     link_t,
-    long_t,
-    note_t,
     pool_t,
-    posted_t,
 )
-from spindle_core.links.notes cimport lose, owe, pay, take_notes
-from spindle_core.links.serving cimport answer_ask, break_link, errand, give, ring_user, serve
+from spindle_core.links.long_messages cimport LongMessages
+from spindle_core.links.notes cimport lose, take_notes
+from spindle_core.links.serving cimport break_link, errand, give, ring_user, serve
 from spindle_core.memory cimport Mapping
 
 cdef enum:
     ROUNDS_MAX = 16              # of all links, in one run
-    LONG_SIZE = 48 + 48          # bytes of a note of a long message
 
-STATUSES = {"done": REQUEST_DONE, "cut": REQUEST_CUT, "refused": REQUEST_REFUSED, "wrong": LINK_WRONG,
-            "nobody": LINK_NOBODY}
 LINKS = LINKS_MAX
-HANDLES = HANDLES_MAX
-BUFFERS = BUFFERS_MAX
 
 
 # ---- a run ---------------------------------------------------------------------------------------------------------
@@ -97,8 +60,9 @@ cdef void look_after(pool_t *s, link_t *link) noexcept nogil:
 
 
 cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil:
-    cdef uint32_t i, k, _round
+    cdef uint32_t i, _round
     cdef int total = 0
+    cdef link_t *link
     cdef bint any = True
     for i in range(s.n_parts):
         if s.parts[i].progress != NULL:
@@ -108,153 +72,22 @@ cdef int run_pool(pool_t *s, uint64_t now_ns) noexcept nogil:
         if not any:
             break
         any = False
-        for i in range(s.n_links):
-            k = (s.turn + i) % s.n_links
-            if s.links[k] != NULL and s.links[k].state == LINK_OPEN and serve(s, s.links[k], now_ns):
+        for i in range(s.n_used):
+            link = s.used[(s.turn + i) % s.n_used]
+            if link.state == LINK_OPEN and serve(s, link, now_ns):
                 any = True
                 total += 1
-    s.turn = s.turn + 1 if s.turn + 1 < s.n_links else 0
-    for i in range(s.n_links):
-        if s.links[i] != NULL:
-            look_after(s, s.links[i])
-            if s.links[i].state != LINK_CLOSING:
-                total += give(s.links[i])
-                if s.links[i].news:
-                    ring_user(s.links[i])
+    s.turn = s.turn + 1 if s.turn + 1 < s.n_used else 0
+    for i in range(s.n_used):
+        look_after(s, s.used[i])
+        if s.used[i].state != LINK_CLOSING:
+            total += give(s.used[i])
+            if s.used[i].news:
+                ring_user(s.used[i])
     return total
 
 
-# ---- links ---------------------------------------------------------------------------------------------------------
-
-cdef class Link:
-    """A link, as its pool has it; Pool.open_link() makes it. Its user gets `user_page` and `pool_page`, with the one
-    for writing and the other for reading."""
-
-    def __cinit__(self):
-        memset(&self.state, 0, sizeof(link_t))
-
-    @property
-    def id(self):
-        """How other nodes call it."""
-        return self.state.id
-
-    @property
-    def peer(self):
-        """The connection in use; None where it is of no node."""
-        return None if self.state.peer == NO_PEER else self.state.peer
-
-    @property
-    def is_open(self):
-        """It is neither broken nor closed."""
-        return self.state.state == LINK_OPEN or self.state.state == LINK_MOVING
-
-    @property
-    def use(self):
-        """(requests and messages, bytes) since the last call."""
-        found = self.state.requests, self.state.bytes
-        self.state.requests = self.state.bytes = 0
-        return found
-
-    def sends_to(self, uint32_t port):
-        """From now on its user's messages may go to this port only (0xFFFFFFFF: to none), and to links."""
-        self.state.sends_to = port
-
-    @property
-    def wish(self):
-        """What its user wants, once the pool says that it asks: ("find", name, to be changed, too), or
-        ("forget", handle, False)."""
-        cdef link_request r
-        cdef const buffer_t *b
-        memcpy(&r, &self.state.user.requests[self.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
-        if r.kind != LINK_FIND:
-            return "forget", r.region, False
-        if r.buffer >= BUFFERS_MAX or r.length > NAME_SIZE_MAX:
-            return "find", b"", False                  # the user has changed it meanwhile
-        b = &self.state.buffers[r.buffer]
-        if b.base == NULL or r.buffer_offset > b.size or r.length > b.size - r.buffer_offset:
-            return "find", b"", False
-        return "find", b.base[r.buffer_offset:r.buffer_offset + r.length], r.first != 0
-
-    def answer(self, status, uint64_t value=0, uint64_t size=0, uint64_t rights=0):
-        """Answers the wish. `status`: "done" with a handle as `value` and what the user sees of the region, or why not:
-        "nobody" (there is none of that name), "refused" (not open to changes), "cut", "wrong" with an errno."""
-        cdef link_request r
-        cdef buffer_t *b
-        cdef uint64_t found[2]
-        memcpy(&r, &self.state.user.requests[self.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
-        if status == "done" and r.kind == LINK_FIND and r.buffer < BUFFERS_MAX:
-            b = &self.state.buffers[r.buffer]
-            found[0], found[1] = size, rights
-            if b.base != NULL and b.writable and r.buffer_offset <= b.size and (
-                    b.size - r.buffer_offset >= FOUND_SIZE):
-                memcpy(b.base + r.buffer_offset, found, FOUND_SIZE)
-        answer_ask(&self.state, r.cookie, STATUSES[status], value)
-
-    def rung_at(self, int end):
-        """Where the user is rung when it sleeps: this end of a doorbell (ends.make_ends), which must stay open until
-        the link is closed. -1: nowhere."""
-        self.state.end = end
-
-    def add_buffer(self, Mapping memory not None):
-        """Lets the user's requests use this memory of its own; returns its handle. ValueError beyond BUFFERS_MAX."""
-        cdef uint32_t i
-        for i in range(<uint32_t>BUFFERS_MAX):
-            if self.state.buffers[i].base == NULL:
-                for part in self.pool.regions.parts:
-                    part.know(memory)
-                self.memories[i] = memory.view()
-                self.state.buffers[i].base = memory.base
-                self.state.buffers[i].size = memory.size
-                self.state.buffers[i].writable = memory.writable
-                return i
-        raise ValueError(f"a link uses at most {BUFFERS_MAX} memories of its user")
-
-    def open_region(self, grant, uint64_t lease_ns, Mapping memory=None):
-        """Lets the user's requests use a region of its node until `lease_ns`; returns its handle. `grant` and `memory`
-        as in Regions.reach. ValueError beyond HANDLES_MAX, ConnectionError where the link is of no node."""
-        cdef uint32_t i
-        cdef handle_t *h
-        if self.state.peer == NO_PEER:
-            raise ConnectionError("this link is bound to a port, and leads to no node")
-        for i in range(<uint32_t>HANDLES_MAX):
-            h = &self.state.handles[i]
-            if not h.open:
-                h.region = self.pool.regions.reach(self.state.peer, grant, memory)
-                h.lease_ns = lease_ns
-                h.ended = 0
-                h.open = 1
-                self.opened[i] = grant, memory
-                return i
-        raise ValueError(f"a link reaches at most {HANDLES_MAX} regions")
-
-    cdef int check(self, handle, const char *what) except -1:
-        if not 0 <= handle < HANDLES_MAX or not self.state.handles[<uint32_t>handle].open:
-            raise ValueError(f"there is no region {handle} to {what.decode()}")
-        return 0
-
-    def renew(self, handle, uint64_t lease_ns):
-        """The region of this handle is still open, until `lease_ns`."""
-        self.check(handle, b"renew")
-        self.state.handles[<uint32_t>handle].lease_ns = lease_ns
-        self.state.waits = 0
-
-    def end_region(self, handle):
-        """The region has ended: what is asked of it fails."""
-        self.check(handle, b"end")
-        self.state.handles[<uint32_t>handle].ended = 1
-        self.state.waits = 0
-
-    def close_region(self, handle):
-        """The user needs the region no more; what is on the way goes on."""
-        self.check(handle, b"close")
-        self.state.handles[<uint32_t>handle].open = 0
-        self.opened.pop(handle)
-        if self.is_open:
-            self.pool.regions.forget(self.state.handles[<uint32_t>handle].region)
-
-    def __dealloc__(self):
-        free(self.state.asker.ring)
-
+# ---- links -----------------------------------------------------------------------------------------------------------
 
 cdef class Pool:
     """Links over what `regions` is connected to; its parts are there before. `mapping_of(peer, key)`: memory of a peer
@@ -272,15 +105,13 @@ cdef class Pool:
     def __init__(self, Regions regions not None, mapping_of=None):
         cdef Part part
         self.regions = regions
-        self.mapping_of = mapping_of or (lambda peer, key: None)
-        self.replies, self.asking = [], []
+        self.long_messages = LongMessages(regions, mapping_of or (lambda peer, key: None))
+        self.long_messages.state = self.state
         self.state.regions = regions.state
-        self.nodes, self.links, self.closing = {}, {}, set()
+        self.nodes, self.links = {}, {}
+        self.closing, self.asking = [], []
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
-        self.fetching = Asker()
-        self.fetches = {}
-        self.fetched = 0
         for one in regions.parts:
             part = one
             self.state.parts[self.state.n_parts] = &part.table
@@ -309,6 +140,7 @@ cdef class Pool:
                 del self.nodes[node]
             self.state.node_of[peer] = 0
         self.regions.cut(peer)
+        self.long_messages.drop(peer)
         for link in self.links.values():
             if link.state.peer == peer:
                 look_after(self.state, &link.state)        # now: its number may be another connection's soon
@@ -342,7 +174,8 @@ cdef class Pool:
         link.pool_page.seal_writes()
         place = self.free_places.pop()
         self.uses[place] += 1
-        link.pool, link.node, link.opened, link.memories, link.registered = self, node, {}, {}, {}
+        link.regions, link.node, link.opened, link.memories = self.regions, node, {}, {}
+        link.registered, link.lent = {}, set()
         link.state.asker.capacity = LINK_DONES_MAX
         link.state.end = -1
         link.state.id = <uint64_t>self.uses[place] << 16 | place
@@ -351,10 +184,10 @@ cdef class Pool:
         link.state.pool = <link_pool_page *>link.pool_page.base
         link.state.user.magic = link.state.pool.magic = LINK_MAGIC
         link.state.state = LINK_OPEN
+        link.state.at = self.state.n_used
         self.links[link.state.id] = link
-        self.state.links[place] = &link.state
-        if place >= self.state.n_links:
-            self.state.n_links = place + 1
+        self.state.links[place] = self.state.used[link.state.at] = &link.state
+        self.state.n_used += 1
         return link
 
     def bind(self, Link link not None, uint32_t port):
@@ -375,8 +208,9 @@ cdef class Pool:
         if link.state.port:
             self.state.ports[link.state.port] = NULL
             link.state.port = 0
-        link.state.state = LINK_CLOSING
-        self.closing.add(link)
+        if link.state.state != LINK_CLOSING:
+            link.state.state = LINK_CLOSING
+            self.closing.append(link)
 
     def move(self, Link link not None, uint32_t peer):
         """Has a link go on over another connection to its node, in order. ValueError where that leads elsewhere."""
@@ -392,7 +226,7 @@ cdef class Pool:
     @property
     def waits(self):
         """tidy() has something to do that nothing will tell of: users that have gone, answers that had no room."""
-        return bool(self.closing) or bool(self.replies)
+        return bool(self.closing) or self.long_messages.waits()
 
     @property
     def has_failed(self):
@@ -403,17 +237,17 @@ cdef class Pool:
                 return True
         return False
 
+    def asked(self):
+        """Links whose users want a region found or forgotten, since the last call (Link.wish, Link.answer)."""
+        found, self.asking = self.asking, []
+        return found
+
     def run(self, uint64_t now_ns):
         """Takes what has come, serves each link in its turn, and gives completions; returns how much that was."""
         cdef int total
         with nogil:
             total = run_pool(self.state, now_ns)
         return total
-
-    def asked(self):
-        """Links whose users want a region found or forgotten, since the last call (Link.wish, Link.answer)."""
-        found, self.asking = self.asking, []
-        return found
 
     def tidy(self):
         """Does the errands that the pool knows, and frees links that have gone. Returns leases that must be renewed:
@@ -426,8 +260,8 @@ cdef class Pool:
             self.state.errands_tail += 1
             link = self.links.get(e.link)
             if e.kind == ERRAND_FETCH:
-                self.fetch(&e, link)
-            elif link is None:
+                self.long_messages.fetch(&e, link)
+            elif e.kind == ERRAND_NONE or link is None:
                 continue
             elif link.state.state == LINK_CLOSING:
                 if e.kind == ERRAND_ASK:
@@ -438,27 +272,36 @@ cdef class Pool:
             elif e.kind == ERRAND_LEASE:
                 leases.append((link, e.what))
             elif e.kind == ERRAND_SEND:
-                self.send_long(link)
+                self.long_messages.send(link)
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
-        self.finish_fetches()
-        for link in list(self.closing):
-            look_after(self.state, &link.state)
-            link.state.asker.tail = link.state.asker.head
-            if is_idle(&link.state):
-                self.closing.discard(link)
-                self.forget(link)
+        self.long_messages.tidy()
+        if self.closing:
+            self.closing = [link for link in self.closing if not self.forgotten(link)]
         return leases
+
+    cdef bint forgotten(self, Link link) except? True:
+        """A link whose user has gone has nothing on the way any more, and all that it had is free."""
+        look_after(self.state, &link.state)
+        link.state.asker.tail = link.state.asker.head
+        if is_idle(&link.state):
+            self.forget(link)
+            return True
+        return False
 
     cdef int forget(self, Link link) except -1:
         cdef uint32_t place = link.state.id & 0xFFFF
         for handle in list(link.opened):
             if link.state.peer != NO_PEER and self.regions_has(link, handle):
                 self.regions.forget(link.state.handles[<uint32_t>handle].region)
-        for key in link.registered.values():
-            self.regions.deregister(key)
+        self.long_messages.forget(link)
+        for view in link.memories.values():
+            self.regions.let_go(view.obj)
         del self.links[link.state.id]
         self.state.links[place] = NULL
+        self.state.n_used -= 1
+        self.state.used[link.state.at] = self.state.used[self.state.n_used]      # the last one takes its place
+        self.state.used[link.state.at].at = link.state.at
         self.free_places.append(place)
         return 0
 
@@ -475,136 +318,6 @@ cdef class Pool:
         link.state.peer = link.state.next_peer
         link.state.waits = 0
         link.state.state = LINK_OPEN
-        return 0
-
-    # ---- long messages ----
-
-    cdef int send_long(self, Link link) except -1:
-        """The next submission is a long message: the receiver's pool is told where it lies."""
-        cdef link_request r
-        cdef note_t note
-        cdef long_t where
-        cdef char data[LONG_SIZE]
-        cdef bytes grant
-        memcpy(&r, &link.state.user.requests[link.state.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))
-        link.state.waits = 0
-        if r.buffer not in link.memories or r.buffer_offset > link.state.buffers[r.buffer].size or (
-                r.length > link.state.buffers[r.buffer].size - r.buffer_offset):
-            return 0             # the user has changed it meanwhile: it is looked at once more
-        if r.buffer not in link.registered:
-            link.registered[r.buffer] = self.regions.register(link.memories[r.buffer].obj)
-        grant = self.regions.grant(link.registered[r.buffer], link.state.peer)
-        memset(&note, 0, sizeof(note_t))
-        note.kind = NOTE_LONG
-        note.port = r.offset
-        note.to = r.first
-        note.source = link.state.id
-        note.number = link.state.note_number + 1
-        note.count = 1
-        memcpy(where.grant, <char *>grant, sizeof(where.grant))
-        where.offset = r.buffer_offset
-        where.length = r.length
-        memcpy(data, &note, sizeof(note_t))
-        memcpy(data + sizeof(note_t), &where, sizeof(long_t))
-        try:
-            self.regions.send(link.state.peer, data[:LONG_SIZE])
-        except (BlockingIOError, ConnectionError):
-            return 0             # it is looked at again, or its link found to be broken
-        link.state.noted = 1
-        link.state.note_number += 1
-        link.state.note_count = 1
-        link.state.asker.promised += 1
-        link.state.requests += 1
-        link.state.bytes += r.length
-        return 0
-
-    cdef int fetch(self, errand_t *e, Link link) except -1:
-        """A long message has come: reads it into memory that the link has posted, if some is large enough."""
-        cdef request_t q
-        cdef uint32_t bad = 0
-        cdef uint64_t region, k
-        cdef posted_t p
-        cdef posted_t *found = NULL
-        if link is None or link.state.state == LINK_CLOSING or link.state.state == LINK_BROKEN:
-            self.replies.append((e.peer, e.note.source, e.note.number, 0, LINK_NOBODY))
-            return 0
-        for k in range(link.state.posted_tail, link.state.posted_head):
-            found = &link.state.posted[k & (POSTED_MAX - 1)]
-            if found.length >= e.where.length:
-                break
-            found = NULL
-        try:
-            if found == NULL or link.state.asker.head - link.state.asker.tail + link.state.asker.promised >= (
-                    link.state.asker.capacity):
-                raise BlockingIOError
-            region = self.reach_sender(e)
-        except (BlockingIOError, ConnectionError, ValueError):
-            self.replies.append((e.peer, e.note.source, e.note.number, 0, REQUEST_DONE))
-            return 0
-        p = found[0]
-        while k + 1 < link.state.posted_head:              # those behind it move up
-            link.state.posted[k & (POSTED_MAX - 1)] = link.state.posted[(k + 1) & (POSTED_MAX - 1)]
-            k += 1
-        link.state.posted_head -= 1
-        self.fetched += 1
-        memset(&q, 0, sizeof(request_t))
-        q.kind = REQUEST_READ
-        q.region = region
-        q.offset = e.where.offset
-        q.length = e.where.length
-        q.local = p.at
-        q.cookie = self.fetched
-        link.state.asker.promised += 1
-        self.fetches[self.fetched] = (link, e.peer, e.note.source, e.note.number, region, <uint64_t><size_t>p.at,
-                                      p.length, p.cookie, e.where.length)
-        if post(self.state.regions, &self.fetching.state, &q, 1, &bad) != 0:
-            self.fetch_over(self.fetched, False)
-        return 0
-
-    cdef uint64_t reach_sender(self, errand_t *e) except? 0xFFFFFFFFFFFFFFFF:
-        """The region in which the message lies. BlockingIOError where it can't be mapped yet."""
-        grant = (<char *>e.where.grant)[:sizeof(e.where.grant)]
-        memory = None
-        if self.regions.part_of(e.peer) == "shm":
-            memory = self.mapping_of(e.peer, int.from_bytes(grant[:8], "little"))
-            if memory is None:
-                raise BlockingIOError
-        return self.regions.reach(e.peer, grant, memory)
-
-    cdef int fetch_over(self, cookie, bint well) except -1:
-        """The sender is told how it went; if not well, the memory waits for another message."""
-        cdef Link link
-        cdef posted_t *p
-        cdef uint64_t at
-        link, peer, sender, number, region, at, room, posted_cookie, length = self.fetches.pop(cookie)
-        if region in self.regions.reached:
-            self.regions.forget(region)
-        link.state.asker.promised -= 1
-        if well:
-            tell(&link.state.asker, NO_PEER, posted_cookie, REQUEST_DONE, length)
-        else:
-            p = &link.state.posted[link.state.posted_head & (POSTED_MAX - 1)]
-            p.at, p.length, p.cookie = <char *><size_t>at, room, posted_cookie
-            link.state.posted_head += 1
-        self.replies.append((peer, sender, number, 1 if well else 0, REQUEST_DONE))
-        return 0
-
-    cdef int finish_fetches(self) except -1:
-        cdef note_t note
-        for cookie, status, _, _ in self.fetching.take():
-            self.fetch_over(cookie, status == "done")
-        waiting, self.replies = self.replies, []
-        for reply in waiting:
-            peer, sender, number, count, status = reply
-            if self.state.node_of[<uint32_t>peer] == 0 or self.state.regions.peers[<uint32_t>peer].cut:
-                continue         # there is nobody to tell
-            if not pay(self.state, peer):
-                self.replies.append(reply)
-                continue
-            memset(&note, 0, sizeof(note_t))
-            note.source = sender
-            note.number = number
-            owe(self.state, peer, &note, count, status)
         return 0
 
     def __dealloc__(self):

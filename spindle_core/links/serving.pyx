@@ -4,7 +4,7 @@ Rules: what stands in the user's page is read once, into a local, and checked be
 that link alone. A submission counts as taken when its requests are posted, its message was taken by the receiver, or it
 has failed; until then it stays in the user's ring.
 """
-from libc.errno cimport EACCES, EAGAIN, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTCONN, EPIPE
+from libc.errno cimport EAGAIN, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTCONN, EPERM, EPIPE, ERANGE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -19,6 +19,7 @@ from spindle_core.fabric.regions.regions cimport (
     REQUEST_ENDED,
     REQUEST_READ,
     REQUEST_SIGNALLED,
+    REQUEST_SIZE_MAX,
     REQUEST_WRITE,
     done_t,
     request_t,
@@ -44,7 +45,6 @@ from spindle_core.links.links cimport (
     LINK_FIND,
     LINK_FORGET,
     LINK_INLINE_MAX,
-    LINK_OPEN,
     LINK_RECEIVE,
     LINK_SEND,
     LINK_WRONG,
@@ -111,8 +111,6 @@ cdef bint give(link_t *link) noexcept nogil:
         into.cookie = d.cookie
         into.value = d.value
         into.status = d.status
-        into.kind = 0
-        into.from_ = 0
         link.asker.tail += 1
         link.told += 1
     if link.told == before:
@@ -282,7 +280,7 @@ cdef bint serve_receive(link_t *link, const link_request *r) noexcept nogil:
     cdef char *at = own_memory(link, r, True)
     if at == NULL or r.length == 0:
         return wrong(link, 1, r.cookie, EFAULT)
-    if link.posted_head - link.posted_tail >= POSTED_MAX:
+    if link.posted_head - link.posted_tail + link.fetching >= POSTED_MAX:
         return wrong(link, 1, r.cookie, EAGAIN)
     p = &link.posted[link.posted_head & (POSTED_MAX - 1)]
     p.at = at
@@ -306,10 +304,12 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
         link.retry_ns = now_ns + link.backoff_ns
     if now_ns < link.retry_ns:
         return False
-    if first.offset > PORTS_MAX or link.peer == NO_PEER and first.offset:
+    if first.offset > PORTS_MAX or link.peer == NO_PEER:
         return wrong(link, 1, first.cookie, EINVAL)
     if link.sends_to and first.offset and first.offset != link.sends_to:
-        return wrong(link, 1, first.cookie, EACCES)
+        return wrong(link, 1, first.cookie, EPERM)
+    if first.length > REQUEST_SIZE_MAX:
+        return wrong(link, 1, first.cookie, ERANGE)
     if own_memory(link, first, False) == NULL:
         return wrong(link, 1, first.cookie, EFAULT)
     if first.length > LINK_INLINE_MAX:
@@ -352,13 +352,13 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
 
 
 cdef bint serve(pool_t *s, link_t *link, uint64_t now_ns) noexcept nogil:
-    """Takes the link's next list, or its next messages; whether anything happened."""
+    """Takes the next list, or the next messages, of a link that is open; whether anything happened."""
     cdef uint64_t submitted = u64_load_acquire(&link.user.submitted), n
     cdef link_request r
     if submitted - link.taken > LINK_REQUESTS_MAX:
         break_link(link, BROKEN_RULES)
         return False
-    if submitted == link.taken or link.noted or link.waits or link.state != LINK_OPEN:
+    if submitted == link.taken or link.noted or link.waits:
         return False
     if link.peer != NO_PEER and (s.regions.peers[link.peer].cut or s.regions.peers[link.peer].part == NULL):
         break_link(link, BROKEN_CONNECTION)

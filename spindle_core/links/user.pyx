@@ -4,7 +4,6 @@ it shares with the pool (layout.h).
 Rules: one thread at a time uses an end. What the pool writes is trusted by the user, never the other way round.
 """
 import errno
-import os
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
@@ -25,6 +24,7 @@ from spindle_core.fabric.regions.regions cimport (
     REQUEST_ADD,
     REQUEST_READ,
     REQUEST_SIGNALLED,
+    REQUEST_SIZE_MAX,
     REQUEST_SWAP,
     REQUEST_WRITE,
 )
@@ -42,12 +42,16 @@ from spindle_core.layout cimport (
 )
 from spindle_core.links.links cimport (
     BUFFERS_MAX,
+    HANDLES_MAX,
     LINK_FIND,
     LINK_FORGET,
     LINK_NOBODY,
     LINK_RECEIVE,
     LINK_SEND,
     LINK_WRONG,
+    NAME_SIZE_MAX,
+    PORTS_MAX,
+    POSTED_MAX,
 )
 from spindle_core.memory cimport Mapping
 
@@ -55,6 +59,20 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 STATUS_NAMES = {0: "done", 1: "cut", 2: "ended", 3: "range", 4: "refused", 5: "after", LINK_WRONG: "wrong",
                 LINK_NOBODY: "nobody"}
+WRONG = {
+    errno.EINVAL: f"there is no such request, its list is not one of 1 to {LIST_MAX} requests for one node, or its port"
+                  f" none up to {PORTS_MAX}",
+    errno.ENOENT: f"no region has that handle: a link reaches at most {HANDLES_MAX}",
+    errno.EACCES: "the grant doesn't allow it: a region is open to reads, and to one node's writes or to atomics",
+    errno.ERANGE: f"it goes beyond the region, or more than {REQUEST_SIZE_MAX} bytes or none, or an atomic isn't on 8"
+                  " bytes",
+    errno.EFAULT: f"its memory is none of the link's, at most {BUFFERS_MAX}; or too short; or is not to be written",
+    errno.EPERM: "no access rule of the node lets its user do that",
+    errno.ENOSPC: f"a link reaches at most {HANDLES_MAX} regions: close one",
+    errno.ENAMETOOLONG: f"a region's name has 1 to {NAME_SIZE_MAX} bytes",
+    errno.ENOTCONN: "the link leads to no node",
+    errno.EAGAIN: f"{POSTED_MAX} memories for long messages, posted or being filled, are the limit",
+}
 BROKEN = {1: "the connection to that node is over", 2: "what it submitted makes no sense"}
 REQUESTS_WAITING = LINK_REQUESTS_MAX
 PAGE_SIZES = sizeof(link_user_page), sizeof(link_pool_page)      # bytes: of the user's page, of the pool's
@@ -249,7 +267,7 @@ cdef class LinkUser:
         found = []
         while taken < n:
             d = &self.pool.ring[taken & (LINK_DONES_MAX - 1)]
-            value = os.strerror(d.value) if d.status == LINK_WRONG else d.value
+            value = WRONG[d.value] if d.status == LINK_WRONG else d.value
             found.append((d.cookie, STATUS_NAMES[d.status], value))
             taken += 1
         u64_store_release(&self.user.dones_taken, taken)

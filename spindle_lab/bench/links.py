@@ -127,7 +127,8 @@ def core_reads(rounds: int) -> dict[str, float]:
     """Reads of 64 bytes over shared memory, without a pool between: as whoever drives the regions does them."""
     import os
 
-    from spindle_core.fabric.regions.regions import Asker, Regions, RequestList
+    from spindle_core.fabric.regions.regions import Regions
+    from spindle_core.fabric.regions.requests import Asker, RequestList
     from spindle_core.fabric.regions.shm import ShmPart
     from spindle_core.memory import Mapping
 

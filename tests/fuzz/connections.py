@@ -12,7 +12,8 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 
-from spindle_core.fabric.regions.regions import GRANT, Asker, Regions, RequestList
+from spindle_core.fabric.regions.regions import GRANT, Regions
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.fabric.regions.tcp import TcpPart
 from spindle_core.fabric.tcp import TcpFabric
 from spindle_core.memory import Mapping

@@ -44,7 +44,7 @@ from spindle_core.fabric.regions.regions cimport (
     regions_t,
     request_t,
 )
-from spindle_core.fabric.regions.words cimport copy_words
+from spindle_core.fabric.words cimport copy_words
 
 
 cdef inline uint32_t right_for(uint32_t kind) noexcept nogil:

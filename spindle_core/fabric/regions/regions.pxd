@@ -24,6 +24,7 @@ the region under a number of its own, until it forgets it or the key ends.
 - Atomics are 8 bytes, aligned, and atomic against each other. What else they are atomic against is the part's to say
   (ATOMIC_WITH_OWNER): the processor of the owner, if it changes the word atomically, too. Parts of which one says no
   are not atomic against each other: a region that several such reach is not open to atomics.
+- A region is all of a memory, or a part of it; to a peer of the same host only all of it can be granted.
 - A region's key ends when its owner says so. What has not begun at the owner by then fails; whether something that has
   begun still touches the memory, `idle` says.
 - Messages of at most MESSAGE_SIZE_MAX bytes go to one peer in order, and each is received once. At most
@@ -64,6 +65,10 @@ cdef enum:
     RIGHT_READ = 1
     RIGHT_WRITE = 2              # of one peer
     RIGHT_ATOMIC = 4             # of all
+
+# peer_t.failed, whatever its part: what its messages say makes no sense to who takes them.
+cdef enum:
+    PEER_NONSENSE = 0xFF
 
 # What a part can do.
 cdef enum:
@@ -162,7 +167,7 @@ cdef struct peer_t:
     flight_t *flights            # request n is flights[n % FLIGHTS_MAX]
     uint64_t posted, sent, done  # numbers of requests
     uint32_t cut                 # nothing is exchanged any more
-    uint32_t failed              # why the connection is over, in words of its part; 0 while it isn't
+    uint32_t failed              # why the connection is over, in words of its part or PEER_NONSENSE; 0 while it isn't
     uint64_t identity            # who it is: connections to the same one may have the same; never 0
 
 
@@ -182,20 +187,6 @@ cdef inline flight_t *flight_of(peer_t *p, uint64_t number) noexcept nogil:
     return &p.flights[number & (FLIGHTS_MAX - 1)]
 
 
-cdef class Asker:
-    cdef asker_t state
-    cdef object __weakref__
-
-
-cdef class RequestList:
-    cdef request_t requests[LIST_MAX]
-    cdef readonly uint32_t n
-    cdef list memories           # views of them, which keep them mapped
-
-    cdef request_t *add(self, uint32_t kind, region, offset, length, cookie, signalled) except NULL
-    cdef char *place(self, Mapping memory, offset, length, bint written) except NULL
-
-
 cdef class Regions
 
 
@@ -210,7 +201,8 @@ cdef class Part:
 cdef class Regions:
     cdef regions_t *state
     cdef dict memories           # key: a view of its memory, which keeps it mapped as long as peers may use it
-    cdef list ending             # views of memory whose keys have ended, until idle() finds nothing in it
+    cdef dict ending             # memory of which keys have ended: a view of it, until idle() finds nothing in it
+    cdef dict known              # memory that lists posted from C may use: how many users it has
     cdef readonly dict reached   # number: a view of the memory that is mapped for it, or None
     cdef dict versions           # place of a key: how often it was used
     cdef list free_keys, free_reached
@@ -220,5 +212,6 @@ cdef class Regions:
 
     cdef Part part(self, peer)
     cdef uint32_t rights_of(self, uint64_t key)
+    cdef uint64_t begin_of(self, uint64_t key) except? 0xFFFFFFFFFFFFFFFF
     cdef int land(self, uint32_t peer) except -1
     cdef bint has_message(self)

@@ -1,7 +1,7 @@
 """Regions for Python: who registers memory, reaches that of others, and posts requests for it.
 
 `Regions` is what one node, or one program, has of its own and of others. Parts (shm, tcp, verbs, sim) add ways to peers
-to it. The hot path is C (flights): whoever drives posts lists from nogil code, or by `Regions.post`.
+to it. The hot path is C (flights): whoever drives posts lists from nogil code, or by `Regions.post` (requests).
 
 Rules: one thread at a time drives an object and its parts. Memory that peers may use, or that a request on its way is
 for, stays mapped as long.
@@ -13,16 +13,14 @@ from collections import deque
 
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
 
 from spindle_core.fabric.regions.flights cimport abandon, end_peer, post
+from spindle_core.fabric.regions.requests cimport Asker, RequestList
 from spindle_core.memory cimport Mapping
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
-STATUS_NAMES = ("done", "cut", "ended", "range", "refused", "after")
-ASKER_SIZE = 1024
 REQUESTS_IN_LIST = LIST_MAX
 REQUESTS_TO_PEER = FLIGHTS_MAX
 PEERS = PEERS_MAX
@@ -39,110 +37,6 @@ WHY = {
     errno.EFAULT: "this node's memory for it is not known to the way to that peer",
     errno.EINVAL: f"a list is of 1 to {LIST_MAX} requests, all for one peer",
 }
-
-
-cdef class Asker:
-    """Where the completions of one user's requests go. `size`: completions that have room, a power of two.
-
-    ValueError for a size below that of two lists, or no power of two.
-    """
-
-    def __cinit__(self, size=ASKER_SIZE):
-        if size < 2 * LIST_MAX or size & (size - 1) or size > 1 << 24:
-            raise ValueError(f"{size} completions: must be a power of two of at least {2 * LIST_MAX}")
-        memset(&self.state, 0, sizeof(self.state))
-        self.state.ring = <done_t *>calloc(size, sizeof(done_t))
-        if self.state.ring == NULL:
-            raise MemoryError()
-        self.state.capacity = size
-
-    def take(self):
-        """Completions so far: [(cookie, status name, value found, peer), ...]. Who drives takes them."""
-        cdef done_t *d
-        found = []
-        while self.state.tail < self.state.head:
-            d = &self.state.ring[self.state.tail & (self.state.capacity - 1)]
-            found.append((d.cookie, STATUS_NAMES[d.status], d.value, d.peer))
-            self.state.tail += 1
-        return found
-
-    @property
-    def waiting(self):
-        """Completions that are still to come, at most."""
-        return self.state.promised
-
-    def __dealloc__(self):
-        free(self.state.ring)
-
-
-cdef class RequestList:
-    """Requests for one peer, in the order in which they shall happen. To be filled, posted, cleared, and used again.
-
-    Of each request: the region's number, the offset there in bytes, a cookie that comes back with its completion, and
-    whether it is signalled (the last one of a list always is). ValueError where memory of this node doesn't fit.
-    """
-
-    def __cinit__(self):
-        self.n = 0
-        self.memories = []
-
-    def clear(self):
-        self.n = 0
-        self.memories = []
-
-    def __len__(self):
-        return self.n
-
-    cdef request_t *add(self, uint32_t kind, region, offset, length, cookie, signalled) except NULL:
-        cdef request_t *q = &self.requests[self.n]
-        if self.n == LIST_MAX:
-            raise ValueError(f"{LIST_MAX} requests in a list are the limit")
-        memset(q, 0, sizeof(request_t))
-        q.kind = kind
-        q.flags = REQUEST_SIGNALLED if signalled else 0
-        q.region = region
-        q.offset = offset
-        q.length = length
-        q.cookie = cookie
-        self.n += 1
-        return q
-
-    cdef char *place(self, Mapping memory, offset, length, bint written) except NULL:
-        if memory.base == NULL or (written and not memory.writable):
-            raise ValueError("what is read goes into memory that is mapped for writing")
-        if not 0 <= offset <= memory.size or length > memory.size - offset:
-            raise ValueError(f"{length} bytes at {offset} don't fit a mapping of {memory.size}")
-        self.memories.append(memory.view())
-        return memory.base + <uint64_t>offset
-
-    def read(self, region, offset, length, Mapping into not None, into_offset=0, *, cookie=0, signalled=False):
-        """Reads `length` bytes of the region into memory of this node."""
-        cdef char *local = self.place(into, into_offset, length, True)
-        self.add(REQUEST_READ, region, offset, length, cookie, signalled).local = local
-
-    def write(self, region, offset, length, Mapping source not None, source_offset=0, *, cookie=0, signalled=False):
-        """Writes `length` bytes of memory of this node into the region. More than INLINE_SIZE bytes must stay as they
-        are until it completes."""
-        cdef char *local = self.place(source, source_offset, length, False)
-        self.add(REQUEST_WRITE, region, offset, length, cookie, signalled).local = local
-
-    def compare_swap(self, region, offset, uint64_t expected, uint64_t desired, *, cookie=0, signalled=False,
-                     Mapping found=None, found_offset=0):
-        """Sets the word to `desired` if it is `expected`. The word found comes with the completion; and lies in `found`
-        when that, or a later one, has come."""
-        cdef char *local = NULL if found is None else self.place(found, found_offset, 8, True)
-        cdef request_t *q = self.add(REQUEST_SWAP, region, offset, 8, cookie, signalled)
-        q.local = local
-        q.first = expected
-        q.second = desired
-
-    def fetch_add(self, region, offset, uint64_t value, *, cookie=0, signalled=False, Mapping found=None,
-                  found_offset=0):
-        """Adds to the word; what it was before is told as in compare_swap."""
-        cdef char *local = NULL if found is None else self.place(found, found_offset, 8, True)
-        cdef request_t *q = self.add(REQUEST_ADD, region, offset, 8, cookie, signalled)
-        q.local = local
-        q.first = value
 
 
 cdef class Part:
@@ -184,8 +78,8 @@ cdef class Part:
         """In words, why a connection is over."""
         return f"reason {reason}"
 
-    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
-        """Lets peers use a region of this node."""
+    def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
+        """Lets peers use a region of this node: `size` bytes of this memory, from `begin` on."""
 
     def remove_memory(self, uint64_t key):
         """From here on nothing that a peer asks of this key begins."""
@@ -195,9 +89,12 @@ cdef class Part:
         return False
 
     def know(self, Mapping memory):
-        """Requests may use this memory of this node."""
+        """Requests may use this memory of this node. Idempotent."""
 
-    def remote(self, uint64_t key, Mapping memory):
+    def let_go(self, Mapping memory):
+        """No request uses this memory any more; it need not have been known."""
+
+    def remote(self, uint64_t key):
         """(device's key, address) for the grant."""
         return 0, 0
 
@@ -213,7 +110,8 @@ cdef class Regions:
         if self.state == NULL:
             raise MemoryError()
         self.memories = {}
-        self.ending = []
+        self.ending = {}
+        self.known = {}
         self.reached = {}
         self.versions = {}
         self.parts = []
@@ -229,7 +127,8 @@ cdef class Regions:
         if not atomic_together(parts) and any(self.rights_of(key) & RIGHT_ATOMIC for key in self.memories):
             raise ValueError(f"regions are open to atomics, and those of {part.name} are not atomic against others")
         for key, view in self.memories.items():
-            part.add_memory(key, view.obj, self.rights_of(key))
+            part.add_memory(key, view.obj, self.begin_of(key), self.state.memories[place_of(key)].size,
+                            self.rights_of(key))
         self.parts = parts
 
     def part_of(self, peer):
@@ -252,8 +151,13 @@ cdef class Regions:
 
     def failures(self):
         """{peer: why its connection is over}, without those that were cut here."""
-        return {i: self.part(i).why(self.state.peers[<uint32_t>i].failed) for i in range(PEERS_MAX)
-                if self.state.peers[<uint32_t>i].part != NULL and self.state.peers[<uint32_t>i].failed}
+        cdef uint32_t i, why
+        found = {}
+        for i in range(<uint32_t>PEERS_MAX):
+            why = self.state.peers[i].failed
+            if self.state.peers[i].part != NULL and why:
+                found[i] = "its messages make no sense" if why == PEER_NONSENSE else self.part(i).why(why)
+        return found
 
     def forget_peer(self, uint32_t peer):
         """Frees the number of a peer, cut first if it wasn't; its regions are reached no more, and what it was granted
@@ -291,16 +195,21 @@ cdef class Regions:
 
     # ---- own memory ----
 
-    def register(self, Mapping memory not None, *, writer=None, bint atomics=False, bint with_owner=False):
-        """Opens memory to peers: all may read it; `writer` alone may write it, or all may change words by `atomics`.
-        Returns its key, which never comes back. `with_owner`: the owner changes words itself, by its processor's
-        atomics.
+    def register(self, Mapping memory not None, *, begin=0, size=None, writer=None, bint atomics=False,
+                 bint with_owner=False):
+        """Opens memory to peers, all of it or `size` bytes from `begin` on: all may read it; `writer` alone may write
+        it, or all may change words by `atomics`. Returns its key, which never comes back. `with_owner`: the owner
+        changes words itself, by its processor's atomics.
 
-        ValueError for both at once, for a writer that isn't connected, where atomics are not as asked for, or KEYS_MAX
-        regions.
+        ValueError for both at once, for a writer that isn't connected, for a range that isn't in the memory or of which
+        words would not be aligned, where atomics are not as asked for, or KEYS_MAX regions.
         """
         cdef uint32_t place
         cdef memory_t *m
+        size = memory.size - begin if size is None else size
+        if not 0 <= begin < memory.size or not 1 <= size <= memory.size - begin or (begin & 7 and atomics):
+            raise ValueError(f"{size} bytes at {begin} of a mapping of {memory.size} are no region: of atomics it"
+                             " begins on 8 bytes")
         if writer is not None and atomics:
             raise ValueError("a region is open to the writes of one peer or to the atomics of all, not to both")
         if memory.base == NULL or not memory.writable and (atomics or writer is not None):
@@ -321,7 +230,7 @@ cdef class Regions:
         added = []
         try:
             for part in self.parts:
-                part.add_memory(key, memory, rights)
+                part.add_memory(key, memory, begin, size, rights)
                 added.append(part)
         except BaseException:
             self.free_keys.append(place)
@@ -331,8 +240,8 @@ cdef class Regions:
         self.versions[place] = version
         self.memories[key] = memory.view()                 # keeps it mapped
         m = &self.state.memories[place]
-        m.base = memory.base
-        m.size = memory.size
+        m.base = memory.base + <uint64_t>begin
+        m.size = size
         m.version = version
         m.writer = 0 if writer is None else self.state.peers[<uint32_t>writer].identity
         m.rights = rights
@@ -340,6 +249,11 @@ cdef class Regions:
 
     cdef uint32_t rights_of(self, uint64_t key):
         return self.state.memories[place_of(key)].rights
+
+    cdef uint64_t begin_of(self, uint64_t key) except? 0xFFFFFFFFFFFFFFFF:
+        """Where the region begins in its memory. KeyError."""
+        cdef Mapping memory = self.memories[key].obj
+        return <uint64_t>(self.state.memories[place_of(key)].base - memory.base)
 
     def deregister(self, uint64_t key):
         """Ends a key: what has not begun fails from here on. KeyError if it isn't one."""
@@ -349,7 +263,7 @@ cdef class Regions:
         m.writer = 0
         for part in self.parts:
             part.remove_memory(key)
-        self.ending.append(view)
+        self.ending[view.obj] = view
         if m.version < 0xFFFFFFFF:
             self.free_keys.append(place_of(key))
 
@@ -364,28 +278,47 @@ cdef class Regions:
             return False
         if any(part.busy(memory) for part in self.parts):
             return False
-        self.ending = [view for view in self.ending if view.obj is not memory]
+        self.ending.pop(memory, None)
         return True
 
     def grant(self, uint64_t key, peer):
-        """What `peer` needs to reach this region: bytes, to be told it in confidence. KeyError, ConnectionError."""
+        """What `peer` needs to reach this region: bytes, to be told it in confidence. KeyError, ConnectionError;
+        ValueError for a part of a memory where the peer is on this host, and maps all of it or nothing."""
         cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
         part = self.part(peer)
-        view = self.memories[key]
+        if part.name == "shm" and m.size != self.memories[key].obj.size:
+            raise ValueError("a peer of this host can't be granted a part of a memory")
         rights = m.rights
         if m.writer != self.state.peers[<uint32_t>peer].identity:
             rights &= ~<uint32_t>RIGHT_WRITE
-        return GRANT.pack(key, m.size, rights, *part.remote(key, view.obj))
+        return GRANT.pack(key, m.size, rights, *part.remote(key))
 
     def whole_grant(self, uint64_t key):
-        """The grant with all rights, also the one writer's: for who tells each peer its own. KeyError."""
+        """The grant with all rights, also the one writer's: for who tells each peer its own. KeyError; ValueError for a
+        part of a memory."""
         cdef memory_t *m = &self.state.memories[place_of(key) % KEYS_MAX]
-        view = self.memories[key]
+        if m.size != self.memories[key].obj.size:
+            raise ValueError("peers of this host can't be granted a part of a memory")
         remote = (0, 0)
         for part in self.parts:
-            if (found := part.remote(key, view.obj)) != (0, 0):
+            if (found := part.remote(key)) != (0, 0):
                 remote = found
         return GRANT.pack(key, m.size, m.rights, *remote)
+
+    def know(self, Mapping memory not None):
+        """Lists that are posted from C may use this memory of this node, until it was let go as often. ValueError where
+        a part knows as many as it can."""
+        for part in self.parts:
+            part.know(memory)
+        self.known[memory] = self.known.get(memory, 0) + 1
+
+    def let_go(self, Mapping memory not None):
+        """No list uses this memory any more, nor is one on the way that does. KeyError if it wasn't known."""
+        self.known[memory] -= 1
+        if self.known[memory] == 0:
+            del self.known[memory]
+            for part in self.parts:
+                part.let_go(memory)
 
     # ---- memory of others ----
 

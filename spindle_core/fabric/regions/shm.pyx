@@ -25,7 +25,7 @@ from spindle_core.atomics cimport (
     u64_load_relaxed,
     u64_store_release,
 )
-from spindle_core.bell cimport fall_asleep, ring_once, wake_up
+from spindle_core.bell cimport bell_of, fall_asleep, ring_once, wake_up
 from spindle_core.events cimport c_close, event_clear
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, put_message, take_at
 from spindle_core.fabric.regions.flights cimport done
@@ -48,7 +48,7 @@ from spindle_core.fabric.regions.regions cimport (
     peer_t,
     place_of,
 )
-from spindle_core.fabric.regions.words cimport copy_words
+from spindle_core.fabric.words cimport copy_words
 from spindle_core.layout cimport BELL_MAGIC, POST_RING_OFFSET, bell_page, post_page
 from spindle_core.memory cimport Mapping
 
@@ -198,14 +198,14 @@ cdef class ShmPart(Part):
         ValueError where a mapping is not what it should be, ConnectionError where there are PEERS_MAX peers.
         """
         cdef shm_way_t *way
+        cdef bell_page *page
         cdef uint32_t peer
         try:
             if mine.size < POST_RING_OFFSET + MESSAGES_WAITING_MAX or theirs.size < mine.size:
                 raise ValueError(f"memory for messages has {POST_RING_OFFSET + MESSAGES_WAITING_MAX} bytes")
             if not mine.writable or keys.size < KEYS_MAX * sizeof(uint32_t):
                 raise ValueError("this is no page of keys, or the own memory for messages is not mapped for writing")
-            if bell.size < sizeof(bell_page) or (<bell_page *>bell.base).magic != BELL_MAGIC:
-                raise ValueError("this mapping is not a doorbell of this version")
+            page = bell_of(bell)
             peer = self.take_peer()
         except BaseException:
             os.close(bell_fd)
@@ -213,7 +213,7 @@ cdef class ShmPart(Part):
         way = &self.state.ways[peer]
         way.mine = <post_page *>mine.base
         way.theirs = <post_page *>theirs.base
-        way.bell = <bell_page *>bell.base
+        way.bell = page
         way.bell_fd = bell_fd
         way.rung = 0
         way.versions = <uint32_t *>keys.base
@@ -226,7 +226,7 @@ cdef class ShmPart(Part):
             os.close(self.state.ways[peer].bell_fd)
             self.kept[peer] = None
 
-    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
+    def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
         """As in Part."""
         u32_store_release(&self.state.versions[place_of(key)], <uint32_t>(key >> 32))
 

@@ -30,7 +30,7 @@ from spindle_core.fabric.regions.regions cimport (
     flight_t,
     peer_t,
 )
-from spindle_core.fabric.regions.words cimport copy_words
+from spindle_core.fabric.words cimport copy_words
 
 cdef enum:
     FAILED_BROKEN = 1

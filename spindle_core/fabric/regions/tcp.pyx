@@ -8,7 +8,7 @@ why. Many requests leave in one call; what a full socket does not take waits, bo
 """
 import os
 
-from libc.errno cimport EAGAIN, errno
+from libc.errno cimport EAGAIN
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
@@ -33,9 +33,6 @@ from spindle_core.fabric.regions.tcp_receive cimport take
 from spindle_core.fabric.regions.tcp_send cimport attach, flush, put
 from spindle_core.fabric.regions.tcp_way cimport (
     BUFFER_SIZE,
-    FAILED_CLOSED,
-    FAILED_NETWORK,
-    FAILED_NONSENSE,
     FRAME_MESSAGE,
     FRAME_TAKEN,
     LANDS_IN_REGION,
@@ -50,31 +47,19 @@ from spindle_core.fabric.regions.tcp_way cimport (
     waiting_frame,
 )
 from spindle_core.fabric.sockets cimport (
-    EPOLL_CLOEXEC,
-    EPOLL_CTL_ADD,
-    EPOLL_CTL_DEL,
-    EPOLLIN,
-    IPPROTO_TCP,
-    SHUT_RDWR,
-    TCP_NODELAY,
-    epoll_create1,
-    epoll_ctl,
+    end_socket,
     epoll_event,
     epoll_wait,
-    setsockopt,
-    shutdown,
+    new_epoll,
+    take_socket,
 )
 from spindle_core.memory cimport Mapping
+
+from spindle_core.fabric.tcp import FAILURES
 
 cdef enum:
     READY_MAX = 64               # sockets looked at in one pass
     TELL_AFTER = MESSAGES_WAITING_MAX // 4     # bytes of messages taken, before the peer is told
-
-FAILURES = {
-    FAILED_CLOSED: "the connection was closed",
-    FAILED_NETWORK: "the network broke the connection",
-    FAILED_NONSENSE: "it sent what no node of this version sends",
-}
 
 
 cdef void tcp_carry(void *self, uint32_t peer) noexcept nogil:
@@ -169,14 +154,12 @@ cdef int tcp_progress(void *self) noexcept nogil:
 cdef void tcp_end(void *self, uint32_t peer) noexcept nogil:
     cdef tcp_part_t *s = <tcp_part_t *>self
     cdef tcp_way_t *w = &s.ways[peer]
-    cdef epoll_event none
     w.out_first = w.out_last
     w.out_sent = 0
     w.remaining = 0
     w.begin = w.end = 0
     w.lands = LANDS_NOWHERE
-    epoll_ctl(s.epoll_fd, EPOLL_CTL_DEL, w.fd, &none)
-    shutdown(w.fd, SHUT_RDWR)    # the other side learns it, too
+    end_socket(s.epoll_fd, w.fd)
 
 
 cdef void release(tcp_way_t *w) noexcept:
@@ -200,9 +183,8 @@ cdef class TcpPart(Part):
             raise MemoryError()
         for i in range(<uint32_t>PEERS_MAX):
             self.state.ways[i].fd = -1
-        self.state.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
-        if self.state.epoll_fd < 0:
-            raise OSError(errno, "no descriptor left for epoll: raise the limit of open files (ulimit -n)")
+        self.state.epoll_fd = -1
+        self.state.epoll_fd = new_epoll()
 
     def __init__(self, Regions regions not None):
         self.state.regions = regions.state
@@ -227,11 +209,8 @@ cdef class TcpPart(Part):
         OSError where the descriptor is no socket, ConnectionError where there are PEERS_MAX peers, MemoryError.
         """
         cdef tcp_way_t *w
-        cdef epoll_event event
         cdef uint32_t peer
-        cdef int one = 1
         try:
-            os.set_blocking(fd, False)
             peer = self.take_peer()
         except BaseException:
             os.close(fd)
@@ -242,19 +221,15 @@ cdef class TcpPart(Part):
         w.buffer = <char *>malloc(BUFFER_SIZE)
         w.inbox = <char *>malloc(MESSAGES_WAITING_MAX)
         w.outbox = <char *>malloc(MESSAGES_WAITING_MAX)
-        # All that waits leaves in one call, so holding back a rest could only cost time. Other sockets do without.
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
-        event.events = EPOLLIN
-        event.data.u64 = peer
-        if w.out == NULL or w.buffer == NULL or w.inbox == NULL or w.outbox == NULL:
-            failed = MemoryError("no memory for what may wait for a peer")
-        elif epoll_ctl(self.state.epoll_fd, EPOLL_CTL_ADD, fd, &event) < 0:
-            failed = OSError(f"descriptor {fd} can't be waited for: a connected stream socket is needed")
-        else:
-            return peer
-        release(w)
-        self.regions.state.peers[peer].part = NULL
-        raise failed
+        try:
+            if w.out == NULL or w.buffer == NULL or w.inbox == NULL or w.outbox == NULL:
+                raise MemoryError("no memory for what may wait for a peer")
+            take_socket(self.state.epoll_fd, fd, peer)
+        except BaseException:
+            release(w)
+            self.regions.state.peers[peer].part = NULL
+            raise
+        return peer
 
     def give_up(self, uint32_t peer):
         """As in Part."""

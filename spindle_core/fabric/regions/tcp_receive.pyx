@@ -33,9 +33,6 @@ from spindle_core.fabric.regions.regions cimport (
 from spindle_core.fabric.regions.tcp_send cimport attach, put
 from spindle_core.fabric.regions.tcp_way cimport (
     BUFFER_SIZE,
-    FAILED_CLOSED,
-    FAILED_NETWORK,
-    FAILED_NONSENSE,
     FRAME_ADD,
     FRAME_ANSWER,
     FRAME_MAGIC,
@@ -55,8 +52,9 @@ from spindle_core.fabric.regions.tcp_way cimport (
     tcp_part_t,
     tcp_way_t,
 )
-from spindle_core.fabric.regions.words cimport copy_words
 from spindle_core.fabric.sockets cimport iovec, readv
+from spindle_core.fabric.tcp_link cimport FAILED_CLOSED, FAILED_ERROR, FAILED_NONSENSE
+from spindle_core.fabric.words cimport copy_words
 
 cdef enum:
     RECEIVE_AT_ONCE = 512 << 10  # bytes of one peer, before others get their turn
@@ -316,7 +314,7 @@ cdef int take(tcp_part_t *s, uint32_t peer) noexcept nogil:
             if got < 0 and errno == EINTR:
                 continue
             if got == 0 or errno != EAGAIN:
-                end_peer(s.regions, peer, FAILED_CLOSED if got == 0 else FAILED_NETWORK)
+                end_peer(s.regions, peer, FAILED_CLOSED if got == 0 else FAILED_ERROR)
             break
         n = <uint64_t>got
         total += n

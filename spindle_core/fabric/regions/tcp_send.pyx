@@ -5,14 +5,13 @@ A short payload is copied into its frame as it is; a longer one is read from whe
 leave in one call, as many bytes as the socket takes. The queue has room for all that may wait: requests and answers are
 bounded by what each side may have on the way, messages by their own number.
 """
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, errno
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from spindle_core.fabric.regions.flights cimport end_peer
 from spindle_core.fabric.regions.regions cimport REQUEST_INLINE_MAX
 from spindle_core.fabric.regions.tcp_way cimport (
-    FAILED_NETWORK,
     FRAME_ANSWER,
     FRAME_MAGIC,
     NUMBER_BITS,
@@ -23,19 +22,9 @@ from spindle_core.fabric.regions.tcp_way cimport (
     tcp_way_t,
     waiting_frame,
 )
-from spindle_core.fabric.regions.words cimport copy_words
-from spindle_core.fabric.sockets cimport (
-    EPOLL_CTL_MOD,
-    EPOLLIN,
-    EPOLLOUT,
-    MSG_DONTWAIT,
-    MSG_NOSIGNAL,
-    epoll_ctl,
-    epoll_event,
-    iovec,
-    msghdr,
-    sendmsg,
-)
+from spindle_core.fabric.sockets cimport iovec, send_parts, watch_socket
+from spindle_core.fabric.tcp_link cimport FAILED_ERROR
+from spindle_core.fabric.words cimport copy_words
 
 cdef enum:
     IOVECS = 256                 # of one call
@@ -121,39 +110,26 @@ cdef void left(tcp_way_t *w, uint64_t n) noexcept nogil:
 cdef void look_for_room(tcp_part_t *s, uint32_t peer, bint wanted) noexcept nogil:
     """Has epoll tell when the socket has room again, if `wanted`; else no longer."""
     cdef tcp_way_t *w = &s.ways[peer]
-    cdef epoll_event event
     if w.full == wanted:
         return
     w.full = wanted
-    event.events = EPOLLIN | EPOLLOUT if wanted else EPOLLIN
-    event.data.u64 = peer
-    epoll_ctl(s.epoll_fd, EPOLL_CTL_MOD, w.fd, &event)
+    watch_socket(s.epoll_fd, w.fd, peer, wanted)
 
 
 cdef int flush(tcp_part_t *s, uint32_t peer) noexcept nogil:
     """Sends what the socket takes; returns how many frames have left."""
     cdef tcp_way_t *w = &s.ways[peer]
     cdef iovec parts[IOVECS]
-    cdef msghdr message
     cdef ssize_t n
     cdef uint64_t before = w.out_first
     while w.out_first < w.out_last:
-        message.msg_name = NULL
-        message.msg_namelen = 0
-        message.msg_control = NULL
-        message.msg_controllen = 0
-        message.msg_flags = 0
-        message.msg_iov = parts
-        message.msg_iovlen = gather(w, parts)
-        n = sendmsg(w.fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL)
+        n = send_parts(w.fd, parts, gather(w, parts))
         s.sends += 1
         if n < 0:
-            if errno == EINTR:
-                continue
             if errno == EAGAIN:
                 look_for_room(s, peer, True)
                 return <int>(w.out_first - before)
-            end_peer(s.regions, peer, FAILED_NETWORK)
+            end_peer(s.regions, peer, FAILED_ERROR)
             return <int>(w.out_first - before)
         s.bytes_sent += <uint64_t>n
         left(w, <uint64_t>n)

@@ -26,12 +26,6 @@ cdef enum:
     FRAME_MESSAGE = 6
     FRAME_TAKEN = 7              # number: bytes of messages taken so far
 
-# Why a connection is over.
-cdef enum:
-    FAILED_CLOSED = 1
-    FAILED_NETWORK = 2
-    FAILED_NONSENSE = 3
-
 # Where the payload that is being received goes.
 cdef enum:
     LANDS_NOWHERE = 0

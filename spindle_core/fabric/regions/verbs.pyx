@@ -32,17 +32,12 @@ from spindle_core.fabric.regions.regions cimport (
     RIGHT_WRITE,
     Part,
     Regions,
+    place_of,
 )
 from spindle_core.fabric.regions.verbs_send cimport hand_over
 from spindle_core.fabric.regions.verbs_take cimport post_receives, take_completions
 from spindle_core.fabric.regions.verbs_way cimport (
     DEPTH_MIN,
-    FAILED_CLOSED,
-    FAILED_DEVICE,
-    FAILED_NONSENSE,
-    FAILED_REFUSED,
-    FAILED_SILENT,
-    FAILED_UNREADY,
     LOCALS_MAX,
     PIECE_MAX,
     PIECES_OUT,
@@ -72,19 +67,27 @@ from spindle_core.fabric.verbs_api cimport (
     ibv_req_notify_cq,
 )
 from spindle_core.fabric.verbs_device cimport VerbsDevice
-from spindle_core.fabric.verbs_link cimport link_error
+from spindle_core.fabric.verbs_link cimport (
+    VERBS_FAILED_CLOSED,
+    VERBS_FAILED_ERROR,
+    VERBS_FAILED_NONSENSE,
+    VERBS_FAILED_REFUSED,
+    VERBS_FAILED_SILENT,
+    VERBS_FAILED_UNREADY,
+    link_error,
+)
 from spindle_core.memory cimport Mapping
 
 from spindle_core.errors import RdmaUnavailable
 from spindle_core.fabric.verbs_address import Address, Memory
 
 FAILURES = {
-    FAILED_CLOSED: "the connection was closed",
-    FAILED_SILENT: "it does not answer any more",
-    FAILED_REFUSED: "its device refused an access: a key had ended, or was not granted",
-    FAILED_NONSENSE: "it sent what no node of this version sends",
-    FAILED_UNREADY: "it had no room for a message",
-    FAILED_DEVICE: "the network or the device broke the connection",
+    VERBS_FAILED_CLOSED: "the connection was closed",
+    VERBS_FAILED_SILENT: "it does not answer any more",
+    VERBS_FAILED_REFUSED: "its device refused an access: a key had ended, or was not granted",
+    VERBS_FAILED_NONSENSE: "it sent what no node of this version sends",
+    VERBS_FAILED_UNREADY: "it had no room for a message",
+    VERBS_FAILED_ERROR: "the network or the device broke the connection",
 }
 DEPTH = 128
 ACK_TIMEOUT = 14                 # 67 ms
@@ -336,7 +339,7 @@ cdef class VerbsPart(Part):
 
     # ---- memory ----
 
-    def add_memory(self, uint64_t key, Mapping memory, uint32_t rights):
+    def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
         """As in Part: registered with the device, for what peers may do."""
         cdef int access = IBV_ACCESS_REMOTE_READ
         cdef ibv_mr *region
@@ -344,7 +347,7 @@ cdef class VerbsPart(Part):
             access |= IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE
         if rights & RIGHT_ATOMIC:
             access |= IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_LOCAL_WRITE
-        region = self.device.add_region(memory.base, memory.size, access)
+        region = self.device.add_region(memory.base + <uint64_t>begin, size, access)
         self.keys[key] = <uintptr_t>region
 
     def remove_memory(self, uint64_t key):
@@ -355,22 +358,37 @@ cdef class VerbsPart(Part):
     def know(self, Mapping memory):
         """As in Part. ValueError where LOCALS_MAX memories are known."""
         cdef local_t *one
+        cdef ibv_mr *region
         if memory in self.locals:
             return
         if self.state.n_locals == LOCALS_MAX:
             raise ValueError(f"requests of one node use at most {LOCALS_MAX} memories over {self.device.name}")
         one = &self.state.locals[self.state.n_locals]
         access = IBV_ACCESS_LOCAL_WRITE if memory.writable else 0
-        one.key = self.device.add_region(memory.base, memory.size, access).lkey
+        region = self.device.add_region(memory.base, memory.size, access)
+        one.key = region.lkey
         one.base = memory.base
         one.size = memory.size
-        self.locals[memory] = memory.view()                # stays mapped as long as it is known
+        self.locals[memory] = memory.view(), <uintptr_t>region     # stays mapped as long as it is known
         self.state.n_locals += 1
 
-    def remote(self, uint64_t key, Mapping memory):
+    def let_go(self, Mapping memory):
+        """As in Part."""
+        cdef uint32_t i
+        if memory not in self.locals:
+            return
+        for i in range(self.state.n_locals):
+            if self.state.locals[i].base == memory.base:
+                self.state.n_locals -= 1
+                self.state.locals[i] = self.state.locals[self.state.n_locals]
+                break
+        _, region = self.locals.pop(memory)
+        self.device.end_region(<ibv_mr *><uintptr_t>region)
+
+    def remote(self, uint64_t key):
         """As in Part."""
         cdef uintptr_t region = self.keys[key]
-        return (<ibv_mr *>region).rkey, <uintptr_t>memory.base
+        return (<ibv_mr *>region).rkey, <uintptr_t>self.regions.state.memories[place_of(key)].base
 
     def statistics(self):
         """Counts so far: `work_requests`, `doorbells` of the device, and how many were `signalled`."""

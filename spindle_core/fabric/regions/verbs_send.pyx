@@ -27,7 +27,6 @@ from spindle_core.fabric.regions.regions cimport (
 )
 from spindle_core.fabric.regions.verbs_way cimport (
     CREDITS,
-    FAILED_DEVICE,
     LIST_OF_WORK_MAX,
     NO_REQUEST,
     PIECE_MAX,
@@ -39,7 +38,6 @@ from spindle_core.fabric.regions.verbs_way cimport (
     verbs_part_t,
     verbs_way_t,
 )
-from spindle_core.fabric.regions.words cimport copy_words
 from spindle_core.fabric.verbs_api cimport (
     IBV_SEND_INLINE,
     IBV_SEND_SIGNALED,
@@ -52,6 +50,8 @@ from spindle_core.fabric.verbs_api cimport (
     ibv_send_wr,
     ibv_sge,
 )
+from spindle_core.fabric.verbs_link cimport VERBS_FAILED_ERROR
+from spindle_core.fabric.words cimport copy_words
 
 cdef enum:
     TELL_AFTER = MESSAGES_WAITING_MAX // 4
@@ -198,4 +198,4 @@ cdef void hand_over(verbs_part_t *s, uint32_t peer) noexcept nogil:
         s.n_work += n
         s.n_doorbells += 1
         if ibv_post_send(w.qp, &s.list[0], &bad) != 0:
-            end_peer(s.regions, peer, FAILED_DEVICE)
+            end_peer(s.regions, peer, VERBS_FAILED_ERROR)

@@ -16,48 +16,19 @@ from spindle_core.fabric.regions.regions cimport (
     flight_t,
 )
 from spindle_core.fabric.regions.verbs_way cimport (
-    FAILED_CLOSED,
-    FAILED_DEVICE,
-    FAILED_NONSENSE,
-    FAILED_REFUSED,
-    FAILED_SILENT,
-    FAILED_UNREADY,
     NO_REQUEST,
     piece_t,
     receive_t,
     verbs_part_t,
     verbs_way_t,
 )
-from spindle_core.fabric.verbs_api cimport (
-    IBV_WC_REM_ACCESS_ERR,
-    IBV_WC_REM_INV_REQ_ERR,
-    IBV_WC_REM_OP_ERR,
-    IBV_WC_RETRY_EXC_ERR,
-    IBV_WC_RNR_RETRY_EXC_ERR,
-    IBV_WC_SUCCESS,
-    IBV_WC_WR_FLUSH_ERR,
-    ibv_poll_cq,
-    ibv_post_recv,
-    ibv_recv_wr,
-    ibv_wc,
-)
+from spindle_core.fabric.verbs_api cimport IBV_WC_SUCCESS, ibv_poll_cq, ibv_post_recv, ibv_recv_wr, ibv_wc
+from spindle_core.fabric.verbs_link cimport VERBS_FAILED_ERROR, VERBS_FAILED_NONSENSE, reason_of
 
 cdef enum:
     COMPLETIONS_AT_ONCE = 32
     LOOKS_MAX = 32
     CREDIT_ALONE = 0xFFFFFFFF
-
-
-cdef uint32_t reason_of(int status) noexcept nogil:
-    if status == IBV_WC_WR_FLUSH_ERR:
-        return FAILED_CLOSED
-    if status == IBV_WC_RETRY_EXC_ERR:
-        return FAILED_SILENT
-    if status == IBV_WC_RNR_RETRY_EXC_ERR:
-        return FAILED_UNREADY
-    if status == IBV_WC_REM_ACCESS_ERR or status == IBV_WC_REM_INV_REQ_ERR or status == IBV_WC_REM_OP_ERR:
-        return FAILED_REFUSED
-    return FAILED_DEVICE
 
 
 cdef void finished(verbs_part_t *s, uint32_t peer, uint64_t number) noexcept nogil:
@@ -146,7 +117,7 @@ cdef void take_one(verbs_part_t *s, const ibv_wc *c) noexcept nogil:
         r.request.next = w.again
         w.again = &r.request
         if not take_piece(w, <char *>r.part.addr, c.byte_len):
-            end_peer(s.regions, peer, FAILED_NONSENSE)
+            end_peer(s.regions, peer, VERBS_FAILED_NONSENSE)
 
 
 cdef int take_completions(verbs_part_t *s) noexcept nogil:
@@ -163,7 +134,7 @@ cdef int take_completions(verbs_part_t *s) noexcept nogil:
         for i in range(n):
             peer = <uint32_t>(found[i].wr_id >> 48) & 0xFF
             if s.ways[peer].again != NULL and not s.regions.peers[peer].cut and not post_receives(&s.ways[peer]):
-                end_peer(s.regions, peer, FAILED_DEVICE)
+                end_peer(s.regions, peer, VERBS_FAILED_ERROR)
         if n > 0:
             total += n
     return total

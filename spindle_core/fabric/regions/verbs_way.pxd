@@ -15,15 +15,6 @@ cdef enum:
     LOCALS_MAX = 256             # memories of this node that requests may use
     NO_REQUEST = 0xFFFFFFFFFFFFFFFF
 
-# Why a connection is over.
-cdef enum:
-    FAILED_CLOSED = 1            # by the peer, or with it
-    FAILED_SILENT = 2            # no acknowledgement after all retries
-    FAILED_REFUSED = 3           # the peer's device refused an access
-    FAILED_NONSENSE = 4          # what came is no piece of this protocol
-    FAILED_UNREADY = 5           # no receive was posted where there must be one
-    FAILED_DEVICE = 6            # error of device or network
-
 
 # Before the bytes of each piece. What it says of messages and pieces counts from the beginning of the connection.
 cdef struct piece_t:

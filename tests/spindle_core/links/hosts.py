@@ -12,6 +12,7 @@ from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions import test_shm, test_sim, test_tcp
 
 LEASE_NS = 1_000_000_000
+REQUESTS_AT = 192  # bytes of a user's page before its requests (layout.h)
 
 
 class Host:
@@ -83,6 +84,8 @@ def step(hosts: list[Host], now_ns: int = 0) -> int:
     for host in hosts:
         total += host.pool.run(now_ns)
         host.pool.tidy()
+        for link in host.pool.asked():
+            link.answer("nobody")  # nothing is offered by name here
         if (world := world_of(hosts)) is not None:
             world.run()
     return total
@@ -95,3 +98,25 @@ def until(hosts: list[Host], condition: Callable[[], Any], now_ns: int = 0, roun
             return found
         step(hosts, now_ns + k * 100_000)
     raise AssertionError(f"not within {rounds} rounds")
+
+
+def completions(hosts: list[Host], program: Program, n: int, now_ns: int = 0) -> list[tuple]:
+    found: list[tuple] = []
+
+    def look() -> bool:
+        found.extend(program.user.take())
+        return len(found) >= n
+
+    until(hosts, look, now_ns)
+    return found
+
+
+def second_connection(kind: str, a: Host, b: Host) -> int:
+    """Connects two hosts once more, as one of them wants it; its number there."""
+    numbers = a.node.numbers[b.node], b.node.numbers[a.node]
+    {"sim": test_sim, "tcp": test_tcp, "shm": test_shm}[kind].connect(a.node, b.node)
+    own = a.node.numbers[b.node]
+    a.pool.add_connection(b.id, own)
+    b.pool.add_connection(a.id, b.node.numbers[a.node])
+    a.node.numbers[b.node], b.node.numbers[a.node] = numbers
+    return own

@@ -28,6 +28,7 @@ class Stage:
         self.wishes: list[Wish] = []
         self.far_ends: dict[int, tuple[Host, int]] = {}
         self.fails = False
+        self.making: list[int] | None = None  # nodes for which it takes its time, if it does
 
     def program(self, to: Host) -> tuple[Program, int, Mapping]:
         program, words = Program(self.a, to), Mapping.create("words", 4096)
@@ -37,6 +38,9 @@ class Stage:
 
     def make(self, node: int) -> None:
         """What follows from a wish for a connection."""
+        if self.making is not None:
+            self.making.append(node)
+            return
         if self.fails:
             self.dedication.not_made(node)
             return
@@ -58,8 +62,22 @@ class Stage:
         other, there = self.far_ends.pop(peer)
         other.pool.remove_connection(there)
 
-    def look(self, *busy: tuple[Program, int], requests: int = 100) -> None:
-        """One interval, in which these talk much."""
+    def advance(self) -> list[Wish]:
+        """A look, and what follows from it."""
+        self.now_ns += LOOK_NS
+        wishes = self.dedication.advance(self.now_ns, [one.link for one in self.programs if one.link.is_open])
+        for wish in wishes:
+            self.wishes.append(wish)
+            if wish.make:
+                self.make(wish.make)
+            if wish.give_up >= 0:
+                self.give_up(wish.give_up)
+        return wishes
+
+    def look(self, *busy: tuple[Program, int], requests: int = 100, on_the_way: tuple[Program, int] | None = None
+             ) -> None:
+        """One interval, in which these talk much; at its end `on_the_way` has a request there, where the network is
+        simulated."""
         for program, region in busy:
             for k in range(requests):
                 program.user.fetch_add(region, 0, 1)
@@ -71,14 +89,11 @@ class Stage:
             step(self.hosts, self.now_ns)
         for program in self.programs:
             program.user.take()
-        self.now_ns += LOOK_NS
-        links = [program.link for program in self.programs if program.link.is_open]
-        for wish in self.dedication.advance(self.now_ns, links):
-            self.wishes.append(wish)
-            if wish.make:
-                self.make(wish.make)
-            if wish.give_up >= 0:
-                self.give_up(wish.give_up)
+        if on_the_way is not None:
+            on_the_way[0].user.fetch_add(on_the_way[1], 0, 1)
+            on_the_way[0].user.submit()
+            self.a.pool.run(self.now_ns)
+        self.advance()
 
 
 BUSY = 2400  # requests in an interval: more than `MUCH`
@@ -129,6 +144,60 @@ def test_the_least_used_is_given_up_for_who_talks_more(kind):
     assert word(words) == 4 * BUSY and word(more) == 13 * BUSY
     stage.look((first, region), requests=4)
     assert word(words) == 4 * BUSY + 4
+
+
+def test_who_talks_as_much_does_not_take_the_place(kind):
+    """Room for one, and two that talk as much for many looks: who has the connection keeps it."""
+    stage = Stage(kind, 3, most=1)
+    b, c = stage.hosts[1:]
+    first, region, _ = stage.program(b)
+    second, other, _ = stage.program(c)
+    stage.look((first, region), requests=BUSY)
+    for _ in range(8):
+        stage.look((first, region), (second, other), requests=BUSY)
+    assert stage.wishes == [Wish(make=b.id)]
+    assert list(stage.dedication.connections.values()) == [first.link.id]
+
+
+def test_two_that_talk_much_to_one_node(kind):
+    """There is room for both: one connection is asked for at a time, however long its making takes, and each link gets
+    one in the end."""
+    stage = Stage(kind, 2, most=4)
+    b = stage.hosts[1]
+    loud = [stage.program(b) for _ in range(2)]
+    stage.making = []
+    for _ in range(3):
+        stage.look(*[one[:2] for one in loud], requests=BUSY)
+    assert stage.wishes == [Wish(make=b.id)] and stage.making == [b.id]
+    stage.making = None
+    stage.make(b.id)
+    for _ in range(3):
+        stage.look(*[one[:2] for one in loud], requests=BUSY)
+    assert stage.wishes == [Wish(make=b.id)] * 2
+    assert sorted(stage.dedication.connections.values()) == sorted(program.link.id for program, _, _ in loud)
+    assert len({program.link.peer for program, _, _ in loud} | {stage.a.pool.connections(b.id)[0]}) == 3
+
+
+def test_a_connection_stays_until_its_link_has_moved():
+    """A link that is to leave its connection has a request on the way: for as long as that takes, the connection is not
+    given up; then it is, and nothing was lost."""
+    stage = Stage("sim", 3, most=1)
+    b, c = stage.hosts[1:]
+    first, region, words = stage.program(b)
+    second, other, _ = stage.program(c)
+    for _ in range(3):
+        stage.look((first, region), requests=BUSY)
+    own, n = first.link.peer, 3 * BUSY
+    while own in stage.dedication.connections:
+        stage.look((second, other), requests=BUSY, on_the_way=(first, region))
+        n += 1
+    for _ in range(3):
+        stage.a.pool.run(stage.now_ns)
+        stage.a.pool.tidy()
+        assert stage.advance() == [] and first.link.peer == own
+    stage.look((second, other), requests=BUSY)
+    assert Wish(give_up=own) in stage.wishes and first.link.peer != own and first.link.is_open
+    assert word(words) == n and first.user.broken == ""
 
 
 def test_a_connection_that_can_not_be_had(kind):

@@ -10,6 +10,8 @@ import struct
 
 import pytest
 
+from spindle_core.fabric.regions.regions import GRANT
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions import test_sim
 from tests.spindle_core.fabric.regions.conformance import word
@@ -75,9 +77,53 @@ def test_nonsense_ends_the_connection_alone(what):
     a.pool.run(1)
     a.pool.run(2)
     assert program.user.take() == [(1, "cut", 0)] and "connection" in program.user.broken
+    assert a.node.regions.failures() == {a.node.number(b.node): "its messages make no sense"}
     other.user.fetch_add(region, 0, 1, cookie=2)
     other.user.submit()
     until([a, c], lambda: (world.run(), word(words) == 1)[1])
+
+
+def test_a_long_message_opens_its_range_alone():
+    """What the sender's pool says of it opens the bytes of the message to its receiver and not one more, under one key
+    for all of its tries; when it was taken the key ends."""
+    a, b = make_hosts("sim", 2)
+    world, number = world_of([a]), b.node.number(a.node)
+    program, mine = Program(a, b), Mapping.private(1 << 20)
+    program.say(b"message!" * 5000, 4096, port=4, cookie=1)
+
+    def told(now_ns: int) -> tuple[bytes, int, int, int]:
+        """(grant, offset, length, number of the note) of what has come."""
+        for k in range(3):
+            a.pool.run(now_ns + k * 10**7)
+            a.pool.tidy()
+        world.land(0, 1)
+        _, data = b.node.regions.receive()
+        assert len(data) == 48 + 48 and b.node.regions.receive() is None
+        return data[48:80], *struct.unpack("<QQ", data[80:]), struct.unpack_from("<Q", data, 32)[0]
+
+    def read(grant: bytes, offset: int, length: int) -> str:
+        asker, requests = Asker(), RequestList()
+        region = b.node.regions.reach(number, grant)
+        requests.read(region, offset, length, mine)
+        b.node.regions.post(asker, requests)
+        world.run()
+        b.node.regions.forget(region)
+        return asker.take()[0][1]
+
+    grant, offset, length, first = told(0)
+    say(b, a, note(ANSWER, to=program.link.id, number=first))      # no room
+    world.land(1, 0)
+    again, _, _, second = told(10**9)
+    a.pool.run(2 * 10**9)
+    assert again == grant and second == first + 1
+    assert read(grant, offset, length) == "done" and bytes(mine.view()[:length]) == b"message!" * 5000
+    forged = GRANT.pack(*GRANT.unpack(grant)[:1], 1 << 20, *GRANT.unpack(grant)[2:])
+    assert read(forged, offset + length - 1, 2) == "range" and read(forged, offset, length) == "done"
+    say(b, a, note(ANSWER, to=program.link.id, number=second, count=1))
+    world.land(1, 0)
+    a.pool.run(3 * 10**9)
+    a.pool.tidy()
+    assert program.user.take() == [(1, "done", 0)] and read(grant, offset, length) == "ended"
 
 
 def test_no_answer_is_lost_where_it_has_no_room():

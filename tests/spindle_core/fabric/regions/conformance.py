@@ -24,9 +24,8 @@ from spindle_core.fabric.regions.regions import (
     MESSAGES_WAITING,
     REQUESTS_IN_LIST,
     REQUESTS_TO_PEER,
-    Asker,
-    RequestList,
 )
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.memory import Mapping
 
 BOUND_S = 20.0
@@ -106,6 +105,37 @@ class RegionConformance:
         requests.read(region, 0, size, mine, cookie=3)
         self.run(nodes, a, requests)
         assert bytes(mine.view()[0:size]) == data
+
+    def test_a_part_of_a_memory(self):
+        """A region of some bytes of a memory: offsets count from its start, and nothing beyond is reached; what is no
+        part of the memory is refused, and so is its grant to a peer of the same host, which maps all or nothing."""
+        a, b = nodes = self.make_nodes(2)
+        memory, mine = Mapping.create("owned", SIZE), Mapping.create("local", SIZE)
+        for begin, size in ((-8, 8), (SIZE, 8), (0, 0), (8, SIZE), (0, -1)):
+            with pytest.raises(ValueError, match=str(SIZE)):
+                b.regions.register(memory, begin=begin, size=size)
+        with pytest.raises(ValueError, match="8 bytes"):
+            b.regions.register(memory, begin=4, size=8, atomics=True)
+        memory.view()[0:1000] = bytes(k % 251 for k in range(1000))
+        key = b.regions.register(memory, begin=496, size=104, writer=b.number(a))
+        if b.regions.part_of(b.number(a)) == "shm":
+            with pytest.raises(ValueError, match="this host"):
+                b.regions.grant(key, b.number(a))
+            return
+        b.opened[key] = memory
+        region, requests = a.reach(b, key), RequestList()
+        mine.view()[0:8] = b"12345678"
+        requests.write(region, 8, 8, mine)
+        requests.read(region, 0, 104, mine, 64, cookie=1)
+        assert self.run(nodes, a, requests) == [(1, "done", 0, a.number(b))]
+        assert bytes(memory.view()[504:512]) == b"12345678"
+        assert bytes(mine.view()[64:168]) == bytes(memory.view()[496:600])
+        requests.clear()
+        requests.read(region, 0, 105, mine)
+        with pytest.raises(ValueError, match="beyond"):
+            a.regions.post(Asker(), requests)
+        with pytest.raises(ValueError, match="this host"):
+            b.regions.whole_grant(key)
 
     def test_a_chain_happens_in_order(self):
         """A compare-and-swap and the read behind it, in one list: the read sees what the swap left; the words found lie

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from spindle_core.fabric.regions.regions import Asker, Part, Regions, RequestList
+from spindle_core.fabric.regions.regions import Part, Regions
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.fabric.regions.tcp import TcpPart
 from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import connection
@@ -64,7 +65,32 @@ def test_one_word_is_changed_by_both_ways():
 
 
 class DevicePart(Part):
-    """A way whose atomics are a device's, as its capabilities say by saying nothing."""
+    """A way whose atomics are a device's, as its capabilities say by saying nothing; it notes what it knows."""
+
+    def __init__(self, regions: Regions, name: str) -> None:
+        self.known: list[Mapping] = []
+        super().__init__(regions, name)
+
+    def know(self, memory: Mapping) -> None:
+        if memory not in self.known:
+            self.known.append(memory)
+
+    def let_go(self, memory: Mapping) -> None:
+        self.known.remove(memory)
+
+
+def test_a_way_knows_memory_as_long_as_it_has_users():
+    """Two users of one memory: the way is told when the first comes, and lets go of it with the last."""
+    regions = Regions()
+    part, memory = DevicePart(regions, "device"), Mapping.create("local", 4096)
+    regions.know(memory)
+    regions.know(memory)
+    regions.let_go(memory)
+    assert part.known == [memory]
+    regions.let_go(memory)
+    assert part.known == []
+    with pytest.raises(KeyError):
+        regions.let_go(memory)
 
 
 def test_atomics_that_are_not_atomic_together_are_refused():

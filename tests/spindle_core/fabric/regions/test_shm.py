@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spindle_core.fabric.regions.regions import Asker, RequestList
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.fabric.regions.shm import ShmPart
 from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions.conformance import BOUND_S, RegionConformance, word

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spindle_core.fabric.regions.regions import REQUESTS_IN_LIST, REQUESTS_TO_PEER, Asker, RequestList
+from spindle_core.fabric.regions.regions import REQUESTS_IN_LIST, REQUESTS_TO_PEER
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.fabric.regions.sim import SimPart, SimWorld
 from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions.conformance import RegionConformance, put_word, word

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from spindle_core.fabric.regions.regions import Asker, RequestList
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.fabric.regions.tcp import TcpPart
 from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import connection

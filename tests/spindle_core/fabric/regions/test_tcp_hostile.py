@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from spindle_core.fabric.regions.regions import MESSAGE_SIZE, MESSAGES_WAITING, REQUESTS_TO_PEER, Asker, RequestList
+from spindle_core.fabric.regions.regions import MESSAGE_SIZE, MESSAGES_WAITING, REQUESTS_TO_PEER
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import connection
 from tests.spindle_core.fabric.regions.conformance import BOUND_S, word

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spindle_core.fabric.regions.regions import Asker, RequestList
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.memory import Mapping
 from tests.spindle_core.fabric.regions.conformance import BOUND_S, RegionConformance, word
 from tests.spindle_core.fabric.regions.nodes import Node
@@ -178,6 +178,27 @@ def test_a_message_wakes_who_sleeps():
     a.regions.send(a.number(b), b"hello")
     assert b.regions.wait(BOUND_S)
     assert wait_until(lambda: (b.regions.progress(), b.regions.receive())[1], BOUND_S) == (b.number(a), b"hello")
+
+
+def test_memory_that_was_let_go_makes_room():
+    """A device knows a limited number of memories, which is told; those that were let go don't count, and those that
+    stay are used as ever."""
+    a, b = nodes = make_nodes(2)
+    memory, stays = Mapping.create("owned", 4096), Mapping.create("stays", 4096)
+    _, region = b.open(memory, a, writer=True)
+    a.regions.know(stays)
+    for _ in range(300):
+        one = Mapping.create("local", 4096)
+        a.regions.know(one)
+        a.regions.let_go(one)
+    many = [Mapping.create("local", 4096) for _ in range(256)]
+    with pytest.raises(ValueError, match="256"):
+        for one in many:
+            a.regions.know(one)
+    memory.view()[0:8] = b"12345678"
+    requests = RequestList()
+    requests.read(region, 0, 4096, stays)
+    assert TestVerbs().run(nodes, a, requests)[0][1] == "done" and bytes(stays.view()[0:8]) == b"12345678"
 
 
 def test_bad_numbers_and_addresses_are_refused():
