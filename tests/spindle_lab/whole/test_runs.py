@@ -88,6 +88,22 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     assert summary.paths["a late reader gets the last messages of each key"] > 3
 
 
+def test_what_a_topic_keeps_can_be_read_when_its_writers_have_gone() -> None:
+    """H5: the type of each message is known where it is taken, and in the journals."""
+    summary = run_seeds(itertools.islice(having("typed"), 30), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.paths["a reader finds the type of another program's writer"] > 10
+    assert summary.paths["a journal has the types of its messages"] > 3
+
+
+def test_a_writer_that_does_not_wait_until_its_type_is_known_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle.topics.types import Types
+
+    monkeypatch.setattr(Types, "_is_settled", lambda self, name, held: True)
+    summary = run_seeds(itertools.islice(having("typed"), 40), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "H5"
+
+
 def test_programs_with_replicas_of_an_object() -> None:
     """O1 to O5: the same state everywhere, nothing twice, no caller told what is not so."""
     summary = run_seeds(itertools.islice(having("replicas"), 12), jobs=1)
