@@ -153,6 +153,12 @@ def test_a_holder_that_dies_as_soon_as_another_node_has_come_is_waited_for() -> 
     assert not outcome.failed, outcome.text
 
 
+def test_who_gets_the_number_of_a_closed_readers_descriptor_is_not_rung() -> None:
+    """It was a journal's thread, which looked again and again why it had been woken."""
+    outcome = run_seed(5066)
+    assert not outcome.failed, outcome.text
+
+
 def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None:
     summary = run_seeds(itertools.islice(having("liars"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
