@@ -18,6 +18,7 @@ from dds import (
     DataWriter,
     DDSStatus,
     DDSTimeout,
+    Domain,
     DomainParticipant,
     InstanceState,
     InvalidSample,
@@ -29,7 +30,9 @@ from dds import (
 )
 from dds.dynamic import get_types_for_topic, get_types_for_typeid
 from dds.idl.types import float32, int32, int64, sequence
+from spindle.config.settings import NodeConfig
 from spindle.group.types import TYPE_BYTES_MAX
+from spindle.journal import format as journal_format
 from spindle.journal.tools import read
 from tests.dds.idl.evolving import Mode, struct
 from tests.dds.test_sub import LONG, write_all
@@ -347,24 +350,16 @@ def test_the_journal_of_a_topic_whose_nodes_have_all_died(runtime_dir, tmp_path)
         assert sum(not one.tag for one in read(tmp_path, node_id=node_id)) == 2
 
 
-def test_a_journal_from_before_types_were_kept_is_read_as_it_was(runtime_dir, tmp_path, monkeypatch):
+def test_a_journal_from_before_types_were_kept_is_read_as_it_was(tmp_path, monkeypatch):
     """What tells by its encoding where its parts end, no more. Method: a node that wrote journals as before."""
-    from spindle.journal import format as journal_format
-
-    config = runtime_dir / "node.toml"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(f'[journal]\ndir = "{tmp_path}"\n')
-    from dds import Domain
-
-    with Domain(0, str(config)):
-        monkeypatch.setattr(journal_format, "TYPE_PREFIX", "unknown.")
-        with DomainParticipant.embedded(node_id=1) as one:
-            write(one, NEW, NEW("A", 1, Mode.auto, []), durability=LOGGED, version=1)
-            write(one, NEW, NEW("B", 2, Mode.auto, []), durability=LOGGED, version=2)
-        monkeypatch.undo()
-        with DomainParticipant.embedded(node_id=1) as one:
-            reader = DataReader(one, topic_of(one, OLD, LOGGED))
-            assert samples(reader) == [OLD("B", 2)]
-            assert reader.get_sample_lost_status().total_count == 1
-            write(one, NEW, NEW("C", 3, Mode.auto, []), durability=LOGGED, version=1)
-            assert reader.take_one(timeout=LONG) == OLD("C", 3)
+    Domain(11, NodeConfig(domain_id=11, node_id=1, journal_dir=tmp_path))  # for good: no other test's domain
+    with monkeypatch.context() as earlier, DomainParticipant.embedded(11) as one:
+        earlier.setattr(journal_format, "TYPE_PREFIX", "unknown.")
+        write(one, NEW, NEW("A", 1, Mode.auto, []), durability=LOGGED, version=1)
+        write(one, NEW, NEW("B", 2, Mode.auto, []), durability=LOGGED, version=2)
+    with DomainParticipant.embedded(11) as one:
+        reader = DataReader(one, topic_of(one, OLD, LOGGED))
+        assert samples(reader) == [OLD("B", 2)]
+        assert reader.get_sample_lost_status().total_count == 1
+        write(one, NEW, NEW("C", 3, Mode.auto, []), durability=LOGGED, version=1)
+        assert reader.take_one(timeout=LONG) == OLD("C", 3)
