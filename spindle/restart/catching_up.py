@@ -252,7 +252,7 @@ class CatchingUp:
                     chunk = await stream.take()
                     self._take_types(chunk, guide)
                     if chunk.start.HasField("table"):
-                        table = begun_by(chunk.start.table)
+                        table = self._begin_table(chunk.start, guide)
                         self.local.take_table(table)
                     elif chunk.HasField("start"):
                         agreed = order_from_wire(chunk.start.after)
@@ -272,6 +272,13 @@ class CatchingUp:
             await self.local.journal_is_durable()
             await self._update(holders=self._holders(), whole=True, successor=None)
         return True
+
+    def _begin_table(self, start: pb.HistoryStart, node_id: int) -> TableState:
+        """The table whose messages follow. Raises Refused for nonsense."""
+        try:
+            return begun_by(start.table)
+        except WireError as error:
+            raise Refused(f"node {node_id}: {error}") from error
 
     def _take_over(self, table: TableState | None, chunk: pb.HistoryChunk, node_id: int) -> None:
         """Which keys of the table are over, if a chunk says so. Raises Refused for nonsense."""

@@ -267,7 +267,10 @@ def _take_table(chunk: pb.HistoryChunk, messages: list[Message]) -> None:
         for message in messages:
             if len(message.payload) <= KEYED.size_max:
                 log.note(*message)
-        state = begun_by(chunk.start.table)
+        try:
+            state = begun_by(chunk.start.table)
+        except WireError:
+            return
         with contextlib.suppress(WireError):
             add(state, chunk, KEYED.table_bytes)
         become(log, state)
