@@ -90,7 +90,7 @@ class _Samples:
         return DcpsTopic(key, "", "", Qos()) if self.data_type is DcpsTopic else DcpsEndpoint(
             key, NOWHERE, 0, "", "", Qos())
 
-    def for_reader(self) -> _Samples:
+    def for_reader(self, seek: Callable[[], object] | None = None) -> _Samples:
         return self
 
     def encode(self, sample: Any) -> Any:

@@ -104,6 +104,9 @@ class AReader(AnEndpoint, Protocol):
     def _forget_lapse(self, handle: int) -> None:
         """This writer has gone, whether it was alive or not."""
 
+    def _learn_kept(self, types: Iterable[bytes]) -> None:
+        """Its node keeps samples of these types."""
+
     def _switched(self, continued: bool) -> None:
         """Another node goes on serving it."""
 

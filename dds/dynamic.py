@@ -12,6 +12,7 @@ Rules: what another program announces is checked before a class is made of it (`
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 import weakref
@@ -25,6 +26,7 @@ from dds.messages import announced
 from dds.messages.announced import AnnouncedType, dtype_of, message_class_of
 from dds.messages.order_groups import channel_in
 from dds.waiting.wake import Deadline
+from spindle.errors import SpindleError
 
 if TYPE_CHECKING:
     from cyclonedds_idl._typesupport.DDS.XTypes import TypeIdentifier
@@ -42,7 +44,7 @@ class TopicType:
     keys       for Topic(..., keys=)
     reason     why it can't be had; empty otherwise
     announced  as it was announced
-    endpoints  how many readers and writers have it
+    endpoints  how many readers and writers have it; 0: it is of what the topic keeps, and its writers have gone
     """
 
     name: str
@@ -57,7 +59,8 @@ def get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, time
                          ) -> tuple[type[Any], dict[str, Any]]:
     """The class for a type identifier, and by name all struct, union, enum, bit mask and alias types in it.
 
-    Waits up to `timeout` ns until a reader or writer of the group announces the type. Raises DDSTimeout if none does,
+    Waits up to `timeout` ns until a reader or writer of the group announces the type, or the participant's node keeps
+    samples of it in a topic that it is a member of, whose writers may have gone. Raises DDSTimeout if neither comes,
     DDSException if the announced description is none, or was too large to be announced, TypeError for another type_id.
     """
     if not isinstance(participant, Participant):
@@ -70,7 +73,10 @@ def get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, time
         seen = news.count
         with participant._runtime.asking("looking for a type"):
             endpoints = participant.session.endpoints("")
-        for one in _announced(endpoints):
+            kept = [said for info in participant.session.topics()
+                    if info.spec.level.keeps_history and participant.session.node_id in info.members
+                    for said in participant.session.types(info.spec.name)]
+        for one in [*_announced(endpoints), *(announced.decode(said)[1] for said in kept)]:
             if one.identifier == identifier and one.kind == "idl":
                 left_out = one.left_out
                 if one.description:
@@ -92,14 +98,21 @@ async def async_get_types_for_typeid(participant: Participant, type_id: TypeIden
 
 
 def get_types_for_topic(participant: Participant, topic_name: str) -> list[TopicType]:
-    """The types that readers and writers of a topic have now, that of most of them first; [] if nobody says any."""
+    """The types that readers and writers of a topic have now, that of most of them first; behind these, types of what
+    the topic keeps, whose writers have gone. [] if nobody says any.
+
+    If nobody has the topic open who says its type, and it keeps history, the participant's node becomes a member of it
+    for a moment, to look what that is of.
+    """
     with participant._runtime.asking(f"asking for the types of topic {topic_name!r}"):
-        return types_of(participant.session, topic_name)
+        return types_of(participant.session, topic_name, look_inside=True)
 
 
-def types_of(session: Session, topic_name: str, within: str = "") -> list[TopicType]:
-    """As get_types_for_topic(), for a session of one's own. `within`: a topic in the order group `topic_name`."""
+def types_of(session: Session, topic_name: str, within: str = "", look_inside: bool = False) -> list[TopicType]:
+    """As get_types_for_topic(), for a session of one's own. `within`: a topic in the order group `topic_name`.
+    `look_inside`: the node may become a member of the topic for it."""
     counts: dict[tuple[str, bytes], list[AnnouncedType]] = {}
+    gone: dict[tuple[str, bytes], AnnouncedType] = {}
     endpoints = session.endpoints(topic_name)
     if within:
         channels = [channel_in(one.endpoint) for one in endpoints]
@@ -107,9 +120,12 @@ def types_of(session: Session, topic_name: str, within: str = "") -> list[TopicT
                      if channel is not None and channel.topic == within]
     for one in _announced(endpoints):
         counts.setdefault((one.kind, one.identifier), []).append(one)
+    for one in _kept(session, topic_name, within, look_inside and not counts):
+        counts.setdefault((one.kind, one.identifier), [])
+        gone.setdefault((one.kind, one.identifier), one)
     found = []
-    for same in sorted(counts.values(), key=len, reverse=True):
-        best = max(same, key=lambda one: len(one.description))
+    for key, same in sorted(counts.items(), key=lambda one: len(one[1]), reverse=True):
+        best = max([*same, *([gone[key]] if key in gone else [])], key=lambda one: len(one.description))
         data_type, reason = None, ""
         try:
             data_type = data_type_of(best)
@@ -117,6 +133,21 @@ def types_of(session: Session, topic_name: str, within: str = "") -> list[TopicT
             reason = str(error)
         found.append(TopicType(best.name, data_type, best.keys, reason, best, len(same)))
     return found
+
+
+def _kept(session: Session, topic: str, within: str, look_inside: bool) -> Iterator[AnnouncedType]:
+    """Types of what the topic keeps at the session's node."""
+    said = session.types(topic)
+    if not said and look_inside and any(
+            one.spec.name == topic and one.spec.level.keeps_history for one in session.topics()):
+        with contextlib.suppress(SpindleError), session.open_reader(
+                topic, keep_all=False, from_history=False) as reader:
+            said = reader.types
+    for one in said:
+        channel = channel_in(one)
+        type_ = announced.decode(one)[1]
+        if type_.kind and (channel.topic if channel is not None else "") == within:
+            yield type_
 
 
 def data_type_of(one: AnnouncedType) -> Any:

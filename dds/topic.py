@@ -37,6 +37,7 @@ from spindle.group.endpoints import TOPIC
 if TYPE_CHECKING:
     from dds.matching.announcing import Remote
     from dds.matching.matching import Runtime
+    from dds.messages.announced import AnnouncedType
     from spindle.group.topics import TopicInfo, TopicSpec
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class Topic(Entity, Generic[T]):
         self._lock = threading.Lock()
         self._filter: Callable[[Topic[T], T], bool] | None = None
         self._inconsistent = InconsistentTopicStatus()
-        self._differing: set[bytes] = set()  # guids of endpoints
+        self._differing: set[bytes] = set()  # guids of endpoints, identifiers of types that are kept
         self._told: set[str] = set()  # differences that the log has
         self._kept(own)  # or it raises
         self._check_own(domain_participant)
@@ -353,6 +354,18 @@ class Topic(Entity, Generic[T]):
             end = remote.endpoint
             LOG.warning("topic %r: a %s of node %d (%s, pid %d) has another type, and is not matched: %s", self._name,
                         "writer" if end.is_writer else "reader", end.node_id, end.app_name, end.pid, difference)
+        self._note("on_inconsistent_topic")
+
+    def _keeps_other(self, type_: AnnouncedType, difference: str) -> None:
+        """The topic keeps, or kept, samples of a type that nobody announces who is matched with a reader of this Topic,
+        and that the reader's own isn't assignable from, for this reason. They are refused."""
+        with self._lock:
+            if type_.identifier in self._differing:
+                return
+            self._differing.add(type_.identifier)
+            self._inconsistent.count()
+        LOG.warning("topic %r keeps samples of another type, %s, which readers of the type %s refuse: %s", self._name,
+                    type_.name, self._codec.type_name, difference)
         self._note("on_inconsistent_topic")
 
 

@@ -97,7 +97,8 @@ cdef class Cursor(Doorbell):
         Doorbell.__init__(self, within)
 
     def close(self):
-        """Frees the memory. Only after DeliveryLog.remove_reader. Idempotent."""
+        """Frees the memory. Only after DeliveryLog.remove_reader, or when nothing is appended to its log any more.
+        Idempotent."""
         self.hang_up()
         self.mapping.close()
         self.table = None
@@ -502,11 +503,11 @@ cdef class DeliveryLog:
 
     def stop(self):
         """Nothing will be appended any more: readers get what is there, then NodeGone."""
-        cdef uint32_t i
+        cdef Cursor cursor
         if self.mapping.base != NULL and self.mapping.fd >= 0:
             u64_store_release(&self.state.header.stopped, 1)
-            for i in range(self.state.n_cursors):
-                end_ring(self.state.cursors[i].ring_end)
+            for cursor in self.cursors:  # who was closed since has no end any more: its number may be another file's
+                end_ring(cursor.ring_end)
 
     def close(self):
         """Frees the memory on this side. Only when no engine delivers into it. Idempotent."""

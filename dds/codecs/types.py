@@ -53,8 +53,9 @@ class Codec(Protocol):
         """A sample that doesn't need the memory of `view` any more. Raises ValueError."""
         ...
 
-    def for_reader(self) -> Codec:
-        """The codec for one reader, which may learn the types of other writers."""
+    def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
+        """The codec for one reader, which may learn the types of other writers. It calls seek() when it meets one that
+        it doesn't know."""
         ...
 
 
@@ -83,7 +84,7 @@ class BytesCodec:
     def decode(self, view: Any) -> BytesSample:
         return BytesSample(view)
 
-    def for_reader(self) -> Codec:
+    def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
         return self
 
 
@@ -212,7 +213,7 @@ class NumpyCodec:
         record = self._np.frombuffer(bytes(view), self._record_dtype)[0]
         return record if self.dtype.names else PlainSample(record)
 
-    def for_reader(self) -> Codec:
+    def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
         return self
 
     def rows(self, samples: Any) -> Any:
@@ -381,7 +382,7 @@ class ProtobufCodec:
         except DecodeError as error:
             raise ValueError(f"{len(view)} bytes are not a {self.type_name}: {error}") from None
 
-    def for_reader(self) -> Codec:
+    def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
         return self
 
 

@@ -102,6 +102,8 @@ class IdlCodec:
         # By marks: identifiers, and what to do with payloads.
         self._learned: dict[bytes, tuple[bytes, Callable[[memoryview], Any]]] = {}
         self._normal: Callable[[Any], Any] | None = None
+        self._seek: Callable[[], object] | None = None
+        self._sought: set[bytes] = set()  # marks
         head = idl.xcdrv2_head if self.version == 2 else idl.xcdrv1_head
         self.header = header = bytes((0, head | 1)) + self.mark
         self.alignment_max = alignment_max = 4 if self.version == 2 else 8
@@ -128,11 +130,18 @@ class IdlCodec:
             return EVOLVING + self.info.identifier
         return blake2b(describe(self.data_type).encode(), digest_size=16).digest()
 
-    def for_reader(self) -> IdlCodec:
-        """A codec of the same type that learns other types for itself."""
+    def for_reader(self, seek: Callable[[], object] | None = None) -> IdlCodec:
+        """A codec of the same type that learns other types for itself. It calls seek() when it meets one that it has
+        not heard of, once for each: whoever knows the type calls learn()."""
         mine = copy.copy(self)
-        mine._learned = {}
+        mine._learned, mine._sought, mine._seek = {}, set(), seek
         return mine
+
+    def knows(self, identifier: bytes) -> bool:
+        """True if it is this one's own type, or was learned."""
+        learned = self._learned.get(mark_of(identifier))
+        return (self.info is not None and self.info.identifier == identifier) or (
+            learned is not None and learned[0] == identifier)
 
     def learn(self, identifier: bytes, cls: Any, why: str = "") -> str:
         """What to do with payloads of the type with this identifier: convert them from `cls`, or refuse them because of
@@ -198,11 +207,17 @@ class IdlCodec:
         mark = bytes(view[2:4])
         if mark not in (self.mark, NO_MARK):
             learned = self._learned.get(mark)
+            if learned is None and self._seek is not None and mark not in self._sought and (
+                    len(self._sought) < LEARNED_MAX):
+                self._sought.add(mark)
+                self._seek()
+                learned = self._learned.get(mark)
             if learned is not None:
                 return learned[1](view)
-            # One whose writer has gone, say. XCDR2 tells where the parts of such types end.
+            # From before types were kept, say. XCDR2 tells where the parts of such types end.
             if view[1] < XCDR2_MIN or extensibility(self.data_type) == "final" or self.info is None:
-                raise ValueError(f"it is of another type (mark {mark.hex()}), which no writer here has announced")
+                raise ValueError(f"it is of another type (mark {mark.hex()}), which no writer here has announced and "
+                                 "no node has kept")
             if self._normal is None:
                 self._normal = conversion(self.data_type, self.data_type)
             return self._normal(self._idl.deserialize(bytes(view)))  # the library fills in numbers for literals

@@ -20,6 +20,7 @@ from spindle.group.endpoints import ENDPOINT_BYTES_MAX, PARTICIPANT
 
 if TYPE_CHECKING:
     from dds.codecs.types import Codec
+    from dds.messages.announced import AnnouncedType
     from spindle.client import Endpoint
 
 _DEFAULTS = DEFAULT.asdict()
@@ -45,6 +46,21 @@ def encode_qos(qos: Qos, type_name: str = "", revision: int = 0, channel: Channe
     if codec is not None:
         return announced.encode(said, codec, ENDPOINT_BYTES_MAX)
     return json.dumps(said, separators=(",", ":")).encode()
+
+
+def encode_type(codec: Codec, channel: Channel | None = None) -> bytes:
+    """What nodes keep with the samples of a writer, for those who read them when it has gone: an announcement without
+    Qos, so it has room for larger types. Empty for types that say nothing (bytes)."""
+    from spindle.group.types import TYPE_BYTES_MAX  # only writers of topics that keep history need it
+
+    if not announced.type_of(codec).kind:
+        return b""
+    return announced.encode({"qos": {}, **({} if channel is None else channel.announced())}, codec, TYPE_BYTES_MAX)
+
+
+def decode_type(said: bytes, channel: Channel | None = None) -> AnnouncedType | None:
+    """A type that is kept in the topic, of samples of this channel; None if it is of another one's."""
+    return announced.decode(said)[1] if channel_in(said) == channel else None
 
 
 def _also_said(said: bytes) -> tuple[str, int]:
@@ -93,4 +109,4 @@ def topic_key(remote: Remote) -> bytes:
     return blake2b(said.encode(), digest_size=16).digest()
 
 
-__all__ = ["Remote", "encode_qos", "handle_of", "topic_key"]
+__all__ = ["Remote", "decode_type", "encode_qos", "encode_type", "handle_of", "topic_key"]

@@ -67,6 +67,7 @@ class ReaderLink(LogSource):
             self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
             earlier=earlier, endpoint=(said := self._endpoint), guid=self.guid)
         self._places = {one.group_id: one for one in [*earlier, after][-PLACES_MAX:]}
+        self._learn(handle)
         continued = handle.continued and readable
         if not self.follow(handle, continued and not handle.rewound):
             return
@@ -88,6 +89,12 @@ class ReaderLink(LogSource):
             self._endpoint = before
             raise
 
+    def _learn(self, handle: ReaderHandle) -> None:
+        """What this node keeps may be of other types."""
+        reader = self._reader()
+        if reader is not None:
+            reader._learn_kept(handle.types)
+
     def _count(self, continued: bool) -> None:
         self.status.count()
         self.status.continued = continued
@@ -104,6 +111,7 @@ class ReaderLink(LogSource):
         continued = gaps == self._gaps
         self.breaks += (gaps, rewinds) != (self._gaps, self._rewinds)
         self._gaps, self._rewinds = gaps, rewinds
+        self._learn(self.newest)
         if not self._later:  # else that log says so itself
             if not continued:
                 self.expect_gap()

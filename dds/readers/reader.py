@@ -100,6 +100,7 @@ class ReaderCore(FastWay):
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._runtime.attachment.add(link, link.session)
         self._runtime.add(self._matches)
+        self._learn_kept(link.newest.types)  # after those that are announced: whoever has gone, they have not
         self._runtime.add_reader(self)
         if self._access is not None:
             self._access.add(self)
@@ -115,7 +116,7 @@ class ReaderCore(FastWay):
         self._given = grouped
         self._hub = Hub()
         self._lock = threading.RLock()
-        self._codec: Any = topic._codec.for_reader()
+        self._codec: Any = topic._codec.for_reader(functools.partial(_seek_types, weakref.ref(self)))
         self._blocked: set[int] = set()
         self._consumed = 0  # samples that were given out for the first time
         self._begin_counting()
@@ -392,6 +393,13 @@ def _group_begun(reader_ref: weakref.ref[ReaderCore]) -> None:
     reader = reader_ref()
     if reader is not None:
         reader._choose_way()
+
+
+def _seek_types(reader_ref: weakref.ref[ReaderCore]) -> None:
+    """Its codec has met a mark that it doesn't know."""
+    reader = reader_ref()
+    if reader is not None and reader._enabled:
+        reader._seek_types()
 
 
 def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matches: Matches) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dds.filters.content import Both, ByFunction, Content
-from dds.matching.announcing import Remote
-from dds.matching.consistency import class_of_type
+from dds.matching.announcing import Remote, decode_type
+from dds.matching.consistency import class_of_type, inconsistency
 from dds.messages.announced import AnnouncedType
 from dds.nodes.local_writers import LocalWriters
 from dds.policy import policies
 from dds.qos import Qos
 from dds.readers.statuses import EVERYTHING, ReaderStatuses
 from dds.topic import Topic
+from spindle.errors import SpindleError
 
 
 class ReaderByQos(ReaderStatuses):
@@ -84,6 +86,28 @@ class ReaderByQos(ReaderStatuses):
             return str(self._codec.learn(type_.identifier, class_of_type(type_)))
         except (TypeError, ValueError) as error:
             return f"the writer's type can't be used here: {error}"
+
+    def _learn_kept(self, types: Iterable[bytes]) -> None:
+        """What the topic keeps may be of writers that have gone. Of types that nobody announces, this is all there is
+        to know."""
+        mine = self._matches.type
+        if mine.kind != "idl":
+            return  # of others no sample says which it is of
+        for said in types:
+            type_ = decode_type(said, self._topic._channel)
+            if type_ is None or type_.kind != "idl" or self._codec.knows(type_.identifier):
+                continue
+            difference = inconsistency(mine, type_, self._qos) or self._meets(type_)
+            if difference:
+                self._codec.learn(type_.identifier, None, difference)
+                self._topic._keeps_other(type_, difference)
+
+    def _seek_types(self) -> None:
+        """A sample has come of a type that this reader has not heard of. Its node has, before the sample came."""
+        session = self._source.newest.session
+        if session.beside_node:  # else it may take long
+            with contextlib.suppress(SpindleError, TimeoutError):
+                self._learn_kept(session.types(self._matches.topic))
 
     def _differs(self, remote: Remote, difference: str) -> None:
         """Samples of this writer are not for us, whenever they come."""

@@ -40,7 +40,7 @@ class WriterLink:
     """A writer's handle at its present node, and what earlier ones left in doubt.
 
     insists   the program must be told of what is in doubt (every writer but best-effort ones)
-    farewell, lease  see Session.open_writer
+    farewell, lease, type_  see Session.open_writer
     """
 
     is_writer = True
@@ -48,7 +48,7 @@ class WriterLink:
 
     def __init__(self, writer: AWriter, runtime: Runtime, spec: TopicSpec, ref: int, slots: int,
                  endpoint: bytes, insists: bool, codec: Any, farewell: int,
-                 lease: Lease | None) -> None:
+                 lease: Lease | None, type_: bytes = b"") -> None:
         """Opens the writer. Raises what the session raises."""
         self.writer = weakref.ref(writer)
         self.runtime = runtime
@@ -63,6 +63,7 @@ class WriterLink:
         self._codec = codec
         self._farewell = farewell
         self._lease = lease
+        self._type = type_
         self._lock = threading.RLock()
         self._doubts: list[Any] = []  # as the session has them
         self._untold = False
@@ -81,7 +82,8 @@ class WriterLink:
         self.guid = self.runtime.guid_of(self._ref)
         return session.open_writer(
             self.spec.name, slots=self._slots, endpoint=self._endpoint, guid=self.guid,
-            keep_unacknowledged=self.runtime.attachment.hopeful, farewell=self._farewell, lease=self._lease)
+            keep_unacknowledged=self.runtime.attachment.hopeful, farewell=self._farewell, lease=self._lease,
+            type_=self._type)
 
     def switch(self, session: Session) -> None:
         if self.handle.session is session or self._closed:

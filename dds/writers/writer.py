@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dds.exceptions import DDSException
 from dds.internal import publication_handle
 from dds.listener import Listener
+from dds.matching.announcing import encode_type
 from dds.matching.matching import Matches
 from dds.messages.announced import type_of
 from dds.messages.inline_qos import of_writer
@@ -102,7 +103,8 @@ class WriterCore(WriterStatuses):
             self._link = WriterLink(
                 self, self._runtime, info.spec, self._ref, 1 if is_shared else slots,
                 self._announcement(self._qos), not policies.best_effort(self._qos), self._codec,
-                0 if is_shared else farewell, lease_of(self._qos))
+                0 if is_shared else farewell, lease_of(self._qos),
+                encode_type(self._codec, topic._channel) if info.spec.level.keeps_history else b"")
             self._port: Port | None = None
             if topic.order or coherence.offered:
                 self._port = self._open_port(publisher, is_shared, slots, farewell)

@@ -52,6 +52,7 @@ from spindle.group.codec import (
 )
 from spindle.group.endpoints import Endpoint
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
+from spindle.group.types import check_type
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
@@ -335,12 +336,14 @@ class Application:
                               f"over the limit of {WINDOW_MAX} slots and {INBOX_BYTES_MAX >> 20} MiB")
         _check_farewell(wanted.farewell)
         lease = lease_from_wire(wanted.lease) if wanted.HasField("lease") else None
+        if wanted.type:
+            check_type(wanted.topic, wanted.type)
         slots = wanted.slots or self._node.config.inbox_slots or choose_inbox_slots(spec.size_max)
         inbox_bytes = ring_bytes(slots, spec.size_max)
         async with self._ports.room(inbox_bytes) as counted:
             port = await self._node.open_writer(
                 wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within,
-                farewell=wanted.farewell, lease=lease)
+                farewell=wanted.farewell, lease=lease, type_=wanted.type)
             number = await self._ports.add(
                 counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
@@ -374,7 +377,7 @@ class Application:
         reply = pb.Reply(reader=pb.ReaderOpened(
             port=number, topic=topic_to_wire(self._topic(wanted.topic)), start=position_to_wire(port.start),
             continued=port.continued, ends=map(position_to_wire, port.ends), table=port.cursor.table is not None,
-            said_ns=port.said_ns))
+            said_ns=port.said_ns, types=port.types))
         fds = [port.log_mapping.fd, port.cursor.mapping.fd, port.cursor.their_fd]
         return reply, fds if port.cursor.table is None else [*fds, port.cursor.table.fd]
 
@@ -413,6 +416,11 @@ class Application:
         seen = [topic_to_wire(one) for one in self._node.topics()
                 if self.permissions.may_see(one.spec.name) and wanted in ("", one.spec.name)]
         return pb.Reply(topics=pb.TopicList(topics=seen)), []
+
+    async def _list_types(self, request: pb.Request) -> Answer:
+        name = request.list_types.topic
+        return pb.Reply(types=pb.TypeList(
+            types=self._node.types(name) if self.permissions.may_see(name) else ())), []
 
     async def _get_view(self, request: pb.Request) -> Answer:
         return pb.Reply(view=view_to_wire(self._node.view())), []
@@ -493,6 +501,7 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "watch": "_watch",
     "list_endpoints": "_list_endpoints",
     "list_topics": "_list_topics",
+    "list_types": "_list_types",
     "get_view": "_get_view",
     "get_status": "_get_status",
     "open_link": "_open_link",

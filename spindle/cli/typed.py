@@ -3,8 +3,9 @@
 Why through the DDS API: samples of a type have keys, ends, coherent sets and other versions of the type, and `dds`
 knows all of these. It is imported only when a topic has a type: a shell command on bytes stays as quick as it was.
 
-The type is what the readers and writers of the topic announce. Where they have several, the one that most of them have;
-samples of the others are converted as far as XTypes lets them.
+The type is what the readers and writers of the topic announce, or, if nobody has it open, that of the samples that it
+keeps. Where there are several, the one that most ends have; samples of the others are converted as far as XTypes lets
+them.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ def order_of(session: Session, topic: str) -> str:
     return "" if grouped is None else grouped[0]
 
 
-def types(session: Session, topic: str) -> tuple[list[TopicType], str]:
-    """The types that are announced of a topic, that of most ends first, and the order group it is in ("" for none)."""
+def types(session: Session, topic: str, look_inside: bool = True) -> tuple[list[TopicType], str]:
+    """The types that are announced of a topic, that of most ends first, those of what it keeps behind them, and the
+    order group it is in ("" for none). `look_inside`: the node may become a member of the topic for it."""
     from dds.dynamic import types_of
 
     order = order_of(session, topic)
-    return (types_of(session, order, topic), order) if order else (types_of(session, topic), "")
+    return types_of(session, order or topic, topic if order else "", look_inside), order
 
 
 def chosen(session: Session, topic: str, type_name: str) -> tuple[TopicType, str]:
@@ -240,10 +242,11 @@ def wait_for_type(session: Session, topic: str, type_name: str, timeout_s: float
     changed = threading.Event()
     session.add_listener(lambda _: changed.set())
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    told = False
+    told = looked = False
     while True:
         changed.clear()
-        found, _ = types(session, topic)
+        found, _ = types(session, topic, look_inside=not looked)  # that is a change, too
+        looked = True
         left_s = None if deadline is None else deadline - time.monotonic()
         if found or (left_s is not None and left_s <= 0):
             return chosen(session, topic, type_name)

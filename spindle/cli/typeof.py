@@ -16,7 +16,8 @@ Examples:
 \b
 Of NumPy records the fields are shown, of protobuf messages the message. The
 type is what the topic's readers and writers announce; where they have
-several, each is shown, that of most of them first.
+several, each is shown, that of most of them first. Behind these come types of
+samples that the topic keeps, whose writers have gone.
 """
 
 
@@ -47,7 +48,9 @@ def typeof(target: Target, topic: str, as_json: bool) -> int:
     for number, one in enumerate(found):
         if number:
             click.echo()
-        if len(found) > 1:
+        if not one.endpoints:
+            click.echo("// of samples that the topic keeps; nobody has it open with this type:")
+        elif len(found) > 1:
             click.echo(f"// {one.endpoints} readers and writers:")
         click.echo(typed.shown(one))
     return 0

@@ -93,10 +93,12 @@ class RemoteSession(Session):
         return False
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
-                    keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None) -> WriterHandle:
+                    keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None,
+                    type_: bytes = b"") -> WriterHandle:
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
         with _told_what_ran_out(f"a writer of topic {topic!r}"):
-            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease)
+            writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease,
+                                  type_)
             info = self._channel.open_writer(writer)
         return RemoteWriterHandle(self, writer, info)
 
@@ -251,6 +253,11 @@ class RemoteReaderHandle(ReaderHandle):
     @property
     def ends(self) -> tuple[Position, ...]:  # type: ignore[override]
         return self._reader.ends
+
+    @property
+    def types(self) -> tuple[bytes, ...]:  # type: ignore[override]
+        """As the present node has said when the reader was opened there."""
+        return self._reader.types
 
     def change(self, endpoint: bytes) -> None:
         """As ReaderHandle.change."""

@@ -44,7 +44,7 @@ class RemoteWriter:
     """One writer: its ring, and what of it is on the way to the present node."""
 
     def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes, farewell: int,
-                 lease: Lease | None) -> None:
+                 lease: Lease | None, type_: bytes = b"") -> None:
         from spindle_core.ends import Loose
         from spindle_core.inbox_writer import InboxWriter
         from spindle_core.memory import Mapping
@@ -65,7 +65,7 @@ class RemoteWriter:
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
         self.guid = guid
-        self._endpoint, self._farewell, self._lease = endpoint, farewell, lease
+        self._endpoint, self._farewell, self._lease, self._type = endpoint, farewell, lease, type_
         self._signs = 0  # of life, as far as they were sent
         self._base = 0  # our messages before the first that the present node was sent
         self._consumed = 0  # of the messages that it was sent, how many it has taken over
@@ -78,7 +78,7 @@ class RemoteWriter:
 
         return pb.OpenWriter(topic=self.topic.spec.name, endpoint=self._endpoint, guid=guid,
                              relayed=self.identity, resumed=self.known, farewell=self._farewell,
-                             lease=lease_to_wire(self._lease))
+                             lease=lease_to_wire(self._lease), type=self._type)
 
     def opened(self, reply: pb.WriterOpened) -> None:
         """It is open there: what the group has had is acknowledged, the rest will be handed out again."""
@@ -158,6 +158,7 @@ class RemoteReader:
         self.gap_count = 0
         self.rewind_count = 0
         self.ends: tuple[Position, ...] = ()
+        self.types: tuple[bytes, ...] = ()
         self._place = (0, 0)  # behind the last message that came
         self._places: list[Position] = []  # where it has stood in other groups
         self.guid = guid
@@ -196,6 +197,7 @@ class RemoteReader:
             self.gap_count += not reply.continued
         self.start = start
         self.ends = tuple(position_from_wire(one) for one in reply.ends)
+        self.types = tuple(reply.types)
         self.continued = reply.continued
         self.port = reply.port
         self._came_before, self._granted = self._came, 0

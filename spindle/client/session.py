@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
-from spindle.errors import SpindleError, TopicUnknown, WireError, shortage
+from spindle.errors import ProtocolMismatch, SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
 from spindle.group.leases import Lease
@@ -98,6 +98,7 @@ class ReaderHandle:
     rewound    ... it has had messages that the order doesn't have any more: all nodes died that had them, and they were
                on no disk yet
     ends       where the orders of earlier groups end that the topic's journals outlived
+    types      what writers have said of the types of samples that the topic keeps; `Session.types()` knows later ones
     gap_count  how often something may be missing since; only sessions with nodes of other hosts have such gaps
     rewind_count  the same of being rewound
     """
@@ -106,7 +107,7 @@ class ReaderHandle:
     rewind_count = 0
 
     def __init__(self, session: Session, port: int, topic: TopicInfo, log: LogReader, start: Position, continued: bool,
-                 ends: Sequence[Position] = ()) -> None:
+                 ends: Sequence[Position] = (), types: Iterable[bytes] = ()) -> None:
         self.session = session
         self.port = port
         self.topic = topic
@@ -115,6 +116,7 @@ class ReaderHandle:
         self.continued = continued
         self.rewound = False
         self.ends = tuple(ends)
+        self.types = tuple(types)
         self.closed = False
         session._channel.add_port(port, log)
 
@@ -231,7 +233,8 @@ class Session:
             return self._channel.request(**request)
 
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
-                    keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None) -> WriterHandle:
+                    keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None,
+                    type_: bytes = b"") -> WriterHandle:
         """A writer of a declared topic; returns when this node is one of the topic's senders.
 
         slots: messages that may wait between this writer and the node, 0 = the node's choice.
@@ -242,7 +245,9 @@ class Session:
             order, when it is closed or its program ends in any way; not when its node dies.
         lease: what the node says when the writer gives no sign of life: a message, or
             `WriterHandle.give_sign_of_life()`.
-        Raises TopicUnknown, AccessDenied, TopicLimit, NoResources.
+        type_: of its samples, opaque to nodes, see `spindle.group.types`: where a topic keeps history, everybody who
+            reads samples of it later is told this, too. Empty: nothing is said.
+        Raises TopicUnknown, AccessDenied, TopicLimit, GroupSilent, NoResources, ConfigError.
         """
         from spindle.group.codec import lease_to_wire, topic_from_wire
         from spindle.proto import attach_pb2 as pb
@@ -251,7 +256,8 @@ class Session:
 
         reply, frame = self._open(
             topic, open_writer=pb.OpenWriter(
-                topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell, lease=lease_to_wire(lease)))
+                topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell, lease=lease_to_wire(lease),
+                type=type_))
         with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
             ring = Mapping.attach(fds.take(), writable=True)
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
@@ -295,7 +301,7 @@ class Session:
         if self._engine is not None:
             self._engine.attended_by(log)
         handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
-                              [position_from_wire(one) for one in reply.reader.ends])
+                              [position_from_wire(one) for one in reply.reader.ends], reply.reader.types)
         handle.rewound = skips and after is not None and start.place < after.place
         return handle
 
@@ -348,6 +354,18 @@ class Session:
         from spindle.proto import attach_pb2 as pb
 
         return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics(topic=name)).topics.topics]
+
+    def types(self, topic: str) -> tuple[bytes, ...]:
+        """What writers have said of the types of their samples (`open_writer`): of what `topic` keeps at the node,
+        whether they have gone or not, and of what may be written. A node knows none of topics that it is no member of,
+        and one of an earlier version knows none at all."""
+        from spindle.proto import attach_pb2 as pb
+
+        try:
+            reply = self._ask(list_types=pb.ListTypes(topic=topic))
+        except ProtocolMismatch:
+            return ()
+        return tuple(reply.types.types)
 
     def view(self) -> ViewInfo:
         """The installed view."""

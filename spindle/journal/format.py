@@ -30,7 +30,10 @@ field for. Of each message:
     publish_time     the writer's timestamp, or log_time if it had none
 
 A file's head may have `relayed`: pairs "writer:timestamp" in hex, of writers on hosts without a node, as far as the
-files before it go (see `spindle.journal.relays`).
+files before it go (see `spindle.journal.relays`). What writers have said of the types of their samples is there, too:
+in "type." with the type's key in hex (`spindle.group.types`), as base64. A file has at least the types of its own
+samples; when one comes that it lacks, it ends, and the next one begins. Readers of the format that don't know these
+pass over them.
 
 Rules: other integers in Metadata are decimal text. `crc` is the last value, eight hex digits, over all bytes from the
 start of the file (head) or commit up to itself, the chunk's content left out. The schema has id 1. Records of other
@@ -42,6 +45,7 @@ from __future__ import annotations
 import dataclasses
 import struct
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from typing import Any
@@ -63,6 +67,7 @@ from mcap.records import (
 )
 
 from spindle import __version__
+from spindle.group.types import key_of
 
 FORMAT = "1"  # of what this module lays down beyond MCAP itself
 LIBRARY = f"spindle {__version__}"
@@ -71,6 +76,7 @@ PADDING = 0x80  # opcode of the record that covers unused bytes
 HEAD_NAME = "spindle.journal"
 COMMIT_NAME = "spindle.commit"
 KEYS_NAME = "spindle.keys"
+TYPE_PREFIX = "type."  # of the names of types in a head
 KEY_DIGITS = 16
 SCHEMA_ID = 1
 SECTOR = 512  # bytes a disk writes whole or not at all
@@ -136,6 +142,7 @@ class Head:
     created_ns: int  # UTC
     schema: JournalSchema
     relayed: tuple[tuple[int, int], ...] = ()  # of the files before this one, see `spindle.journal.relays`
+    types: tuple[bytes, ...] = ()  # of the samples in this file, and perhaps of others; see `spindle.group.types`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,6 +268,8 @@ def encode_head(head: Head) -> bytes:
     }
     if head.relayed:
         values["relayed"] = " ".join(f"{writer:x}:{source_ns:x}" for writer, source_ns in head.relayed)
+    for said in head.types:
+        values[TYPE_PREFIX + key_of(said).hex()] = b64encode(said).decode()
     return data + _sealed(HEAD_NAME, values, len(data), zlib.crc32(data))
 
 
@@ -284,6 +293,7 @@ def parse_head(values: dict[str, str], schema_record: bytes, offset: int) -> Hea
             created_ns=int(values["created"]),
             schema=JournalSchema(schema.name, schema.encoding, schema.data, values["message_encoding"]),
             relayed=tuple(_parse_relayed(values.get("relayed", ""))),
+            types=tuple(b64decode(one, validate=True) for name, one in values.items() if name.startswith(TYPE_PREFIX)),
         )
     except (KeyError, ValueError, struct.error, McapError) as error:
         raise Damage(offset, f"the journal's head is malformed ({error!r})") from None

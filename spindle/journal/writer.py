@@ -23,7 +23,7 @@ import secrets
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,6 +79,8 @@ class Journal:
                      what it raises ends the journal
     files            the disk
     known            what this process knows of journals that it has closed; the last file need not be read again then
+    types            asked on the journal's thread before each commit: what is known of the types of its messages, by
+                     key; all of that is in the file then
     Raises JournalError (JournalBusy, JournalCorrupt, NotAJournal) if the journal can't be taken up; nothing runs then.
     Reads the journal's last file whole unless it is known, so it may take a second per gigabyte: not for an event
     loop.
@@ -103,6 +105,7 @@ class Journal:
         before_commit: Callable[[int], object] | None = None,
         files: Files | None = None,
         known: Known | None = None,
+        types: Callable[[], Mapping[bytes, bytes]] = dict,
     ) -> None:
         if fsync not in FSYNC_MODES:
             raise ValueError(f"fsync {fsync!r} is unknown; use one of {', '.join(FSYNC_MODES)}")
@@ -122,6 +125,9 @@ class Journal:
         self._before_commit = before_commit
         self._files = files or OsFiles()
         self._known = known
+        self._types = types
+        self._types_seen: Mapping[bytes, bytes] = {}
+        self._types_lacking = False
         self._take_count = max(1, min(TAKE_MAX, TAKE_BYTES // spec.size_max))
         self._stopping = False
         self._durable = 0
@@ -190,6 +196,11 @@ class Journal:
     def last(self) -> tuple[int, int]:
         """View and sequence number of the last message that is in the journal, synced or just about to be."""
         return self._file.last
+
+    @property
+    def durable(self) -> int:
+        """All messages of the delivery log with a smaller index are on the disk."""
+        return self._durable
 
     def relayed_until(self, writer: int) -> int:
         """Source timestamp of the last message of a writer on a host without a node, by its identity; 0: none. What is
@@ -304,7 +315,7 @@ class Journal:
         if batch and self._before_commit is not None:
             self._before_commit(batch[-1][1].view_id)
         started_ns = time.monotonic_ns()
-        if batch and self._learned:
+        if batch and (self._learned or self._lacks_types()):
             self._take_learned()
         for run in _runs(batch):
             self._file.append(run)
@@ -340,7 +351,8 @@ class Journal:
             return None
         head = whole.head
         mine = self._head(head.number, head.position, (head.last_view, head.last_sequence), {})
-        same = dataclasses.replace(mine, file_id=head.file_id, created_ns=head.created_ns, relayed=head.relayed) == head
+        same = dataclasses.replace(mine, file_id=head.file_id, created_ns=head.created_ns, relayed=head.relayed,
+                                   types=head.types) == head
         if not same:
             return None
         if self._known is not None:
@@ -365,6 +377,7 @@ class Journal:
             created_ns=time.time_ns(),
             schema=self._schema,
             relayed=tuple(newest(relayed).items()),
+            types=tuple(self._types().values()),
         )
 
     def _rotate(self) -> None:
@@ -379,8 +392,16 @@ class Journal:
                 self._files.remove(path)
             self._files.sync_directory(self.directory)
 
+    def _lacks_types(self) -> bool:
+        """True if the file doesn't say all that is known of types."""
+        types = self._types()
+        if types is not self._types_seen:
+            self._types_lacking = not set(types.values()) <= set(self._file.head.types)
+            self._types_seen = types
+        return self._types_lacking
+
     def _take_learned(self) -> None:
-        """Has a file's head say what `learn` was told, before anything is written behind it."""
+        """Has a file's head say what `learn` was told, and all types, before anything is written behind it."""
         with self._changed:
             self._file.relays.learn(self._learned)
             self._learned = {}
@@ -390,6 +411,7 @@ class Journal:
         else:
             file.abandon()
             self._file = self._begin_file(file.head.number, file.position, file.last, file.relays.last)
+        self._types_lacking = False  # unless there are others by now, which the next look finds
 
     def _fail(self, error: Exception) -> None:
         """Stop for good: keep what is on the disk, let go of the files, tell the owner."""

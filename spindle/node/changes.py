@@ -65,7 +65,7 @@ class Changes:
         self._preparation = Preparation(self.machine, self.next.lacks)
         self.liveness = Liveness(config, self.machine, self.drive)
         self.topics = TopicTable(engine, config, me.node_id, self.machine, self.drive, on_journal_failure, peers.send,
-                                 peers.send_in_turn)
+                                 peers.send_in_turn, peers.lives, peers.keeps_types)
         self.view: View | None = None  # installed
         self.epoch: Epoch | None = None  # its memory
         self._on_installed, self._on_revised, self._on_left, self._fail = on_installed, on_revised, on_left, fail

@@ -60,6 +60,7 @@ from spindle.restart.questions import KINDS
 from spindle.topics.announcements import Announcements
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.table import TopicTable, check_start_index
+from spindle.topics.types import KINDS as TYPE_KINDS
 from spindle.transport.peers import Peer, Peers
 from spindle.transport.reception import Reception, refuse
 from spindle.transport.wire import Connection, close_all
@@ -348,13 +349,14 @@ class Node:
         await self._running().delete(name)
 
     async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False,
-                          farewell: int = 0, lease: Lease | None = None) -> WriterPort:
+                          farewell: int = 0, lease: Lease | None = None, type_: bytes = b"") -> WriterPort:
         """A writer: its inbox, sent from since the view that is installed when this returns. `slots` 0: chosen;
-        `relayed`, `farewell`, `lease`: see WriterPort; `within`: the application is in this process.
+        `relayed`, `farewell`, `lease`: see WriterPort; `within`: the application is in this process; `type_`: of its
+        samples, which every member of the topic knows by then.
 
-        Raises TopicUnknown, TopicLimit, JournalError, NodeStopped.
+        Raises TopicUnknown, TopicLimit, GroupSilent, JournalError, NodeStopped, ConfigError.
         """
-        return await self._running().open_writer(topic, slots, relayed, within, farewell, lease)
+        return await self._running().open_writer(topic, slots, relayed, within, farewell, lease, type_=type_)
 
     async def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                           after: Sequence[Position] = (), within: bool = False) -> ReaderPort:
@@ -394,6 +396,13 @@ class Node:
     def endpoints_of(self, owner: bytes) -> Iterable[Endpoint]:
         """All that belongs to one participant, itself included."""
         return self._announcements.of_owner(owner)
+
+    def types(self, topic: str) -> tuple[bytes, ...]:
+        """What is known of the types of a topic's samples: of those that it keeps here, and of those that may be
+        written. Nothing of a topic that this node is no member of."""
+        table = self._running()
+        local = table.local.get(topic)
+        return table.types.kept(local) if local is not None and local.member else ()
 
     def topics(self) -> list[TopicInfo]:
         """All topics of the group."""
@@ -446,6 +455,8 @@ class Node:
 
     def _on_peer(self, peer: Peer) -> None:
         self._announcements.introduce(peer.node_id)
+        if self._started:
+            self._changes.topics.types.introduce(peer.node_id)
         if self._view is not None:
             if self._view.rank_of(peer.node_id) is None:
                 self._peers.send(peer.node_id, message_to_wire(m.CurrentView(self._view)))
@@ -465,6 +476,8 @@ class Node:
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
         elif kind in LINK_KINDS:
             self.links.heard(peer, kind, message, fds)
+        elif kind in TYPE_KINDS:
+            self._changes.topics.types.take((peer.node_id, peer.incarnation), message)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
@@ -489,6 +502,8 @@ class Node:
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
+        if self._started:
+            self._changes.topics.types.gone()
         self._changed.set()
         if self._started:
             self.links.gone(peer)

@@ -58,6 +58,7 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, A
         return found
     found["writers"] = sum(not topics.timekeeper.is_voice(one) for one in local.writers)
     found["readers"] = len(local.readers)
+    found["types"] = len(local.types.said)
     found["waits_for_history"] = local.busy
     found["waits_for"] = local.catching_up.awaiting() if local.catching_up is not None else ""
     if local.log is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "open_link", "close_link", "offer_region", "end_region")
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "list_types", "open_link", "close_link", "offer_region", "end_region")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -22,6 +22,7 @@ class Request(_message.Message):
     ANNOUNCE_FIELD_NUMBER: _ClassVar[int]
     WITHDRAW_FIELD_NUMBER: _ClassVar[int]
     CHANGE_PORT_FIELD_NUMBER: _ClassVar[int]
+    LIST_TYPES_FIELD_NUMBER: _ClassVar[int]
     OPEN_LINK_FIELD_NUMBER: _ClassVar[int]
     CLOSE_LINK_FIELD_NUMBER: _ClassVar[int]
     OFFER_REGION_FIELD_NUMBER: _ClassVar[int]
@@ -40,11 +41,12 @@ class Request(_message.Message):
     announce: Announce
     withdraw: Withdraw
     change_port: ChangePort
+    list_types: ListTypes
     open_link: OpenLink
     close_link: CloseLink
     offer_region: OfferRegion
     end_region: EndRegion
-    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., list_types: _Optional[_Union[ListTypes, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ...) -> None: ...
 
 class DeclareTopic(_message.Message):
     __slots__ = ("spec",)
@@ -59,7 +61,7 @@ class DeleteTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
 class OpenWriter(_message.Message):
-    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed", "farewell", "lease")
+    __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed", "farewell", "lease", "type")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -68,6 +70,7 @@ class OpenWriter(_message.Message):
     RESUMED_FIELD_NUMBER: _ClassVar[int]
     FAREWELL_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     slots: int
     endpoint: bytes
@@ -76,7 +79,8 @@ class OpenWriter(_message.Message):
     resumed: bool
     farewell: int
     lease: Lease
-    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ..., farewell: _Optional[int] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ...) -> None: ...
+    type: bytes
+    def __init__(self, topic: _Optional[str] = ..., slots: _Optional[int] = ..., endpoint: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., relayed: _Optional[int] = ..., resumed: bool = ..., farewell: _Optional[int] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., type: _Optional[bytes] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("duration_ns", "lapse", "revival")
@@ -192,6 +196,12 @@ class ListTopics(_message.Message):
     topic: str
     def __init__(self, topic: _Optional[str] = ...) -> None: ...
 
+class ListTypes(_message.Message):
+    __slots__ = ("topic",)
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+
 class GetView(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -237,7 +247,7 @@ class Welcome(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "link", "offered")
+    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "types", "link", "offered")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +257,7 @@ class Reply(_message.Message):
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     VIEW_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     OFFERED_FIELD_NUMBER: _ClassVar[int]
     number: int
@@ -258,9 +269,10 @@ class Reply(_message.Message):
     topics: TopicList
     view: View
     status: Status
+    types: TypeList
     link: LinkOpened
     offered: RegionOffered
-    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., types: _Optional[_Union[TypeList, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ...) -> None: ...
 
 class LinkOpened(_message.Message):
     __slots__ = ("link", "buffer")
@@ -291,7 +303,7 @@ class WriterOpened(_message.Message):
     def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ..., slots: _Optional[int] = ..., sent_ns: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
-    __slots__ = ("port", "topic", "start", "continued", "ends", "table", "said_ns")
+    __slots__ = ("port", "topic", "start", "continued", "ends", "table", "said_ns", "types")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -299,6 +311,7 @@ class ReaderOpened(_message.Message):
     ENDS_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     SAID_NS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
     start: Position
@@ -306,7 +319,8 @@ class ReaderOpened(_message.Message):
     ends: _containers.RepeatedCompositeFieldContainer[Position]
     table: bool
     said_ns: int
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., table: bool = ..., said_ns: _Optional[int] = ...) -> None: ...
+    types: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., start: _Optional[_Union[Position, _Mapping]] = ..., continued: bool = ..., ends: _Optional[_Iterable[_Union[Position, _Mapping]]] = ..., table: bool = ..., said_ns: _Optional[int] = ..., types: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class Done(_message.Message):
     __slots__ = ()
@@ -329,6 +343,12 @@ class Status(_message.Message):
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: str
     def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class TypeList(_message.Message):
+    __slots__ = ("types",)
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    types: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, types: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
     __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects", "timing", "samples_max", "keys_max", "cleanup_ns")

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerMessage(_message.Message):
-    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out", "link_offer", "link_map", "link_mapped")
+    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out", "type_held", "type_known", "type_over", "link_offer", "link_map", "link_mapped")
     CURRENT_VIEW_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +31,9 @@ class PeerMessage(_message.Message):
     RELAY_ANSWER_FIELD_NUMBER: _ClassVar[int]
     LACKING_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    TYPE_HELD_FIELD_NUMBER: _ClassVar[int]
+    TYPE_KNOWN_FIELD_NUMBER: _ClassVar[int]
+    TYPE_OVER_FIELD_NUMBER: _ClassVar[int]
     LINK_OFFER_FIELD_NUMBER: _ClassVar[int]
     LINK_MAP_FIELD_NUMBER: _ClassVar[int]
     LINK_MAPPED_FIELD_NUMBER: _ClassVar[int]
@@ -56,10 +59,13 @@ class PeerMessage(_message.Message):
     relay_answer: RelayAnswer
     lacking: Lacking
     left_out: LeftOut
+    type_held: TypeHeld
+    type_known: TypeKnown
+    type_over: TypeOver
     link_offer: LinkOffer
     link_map: LinkMap
     link_mapped: LinkMapped
-    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ...) -> None: ...
+    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., type_held: _Optional[_Union[TypeHeld, _Mapping]] = ..., type_known: _Optional[_Union[TypeKnown, _Mapping]] = ..., type_over: _Optional[_Union[TypeOver, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ...) -> None: ...
 
 class LinkOffer(_message.Message):
     __slots__ = ("directory", "token")
@@ -333,21 +339,55 @@ class EndpointRemoved(_message.Message):
     guid: bytes
     def __init__(self, guid: _Optional[bytes] = ...) -> None: ...
 
+class TypeHeld(_message.Message):
+    __slots__ = ("topic", "type", "number")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    type: bytes
+    number: int
+    def __init__(self, topic: _Optional[str] = ..., type: _Optional[bytes] = ..., number: _Optional[int] = ...) -> None: ...
+
+class TypeKnown(_message.Message):
+    __slots__ = ("topic", "key", "view_id", "problem", "number")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VIEW_ID_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    key: bytes
+    view_id: int
+    problem: str
+    number: int
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[bytes] = ..., view_id: _Optional[int] = ..., problem: _Optional[str] = ..., number: _Optional[int] = ...) -> None: ...
+
+class TypeOver(_message.Message):
+    __slots__ = ("topic", "key")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    key: bytes
+    def __init__(self, topic: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
+
 class HistoryChunk(_message.Message):
-    __slots__ = ("messages", "last", "number", "start", "problem", "over")
+    __slots__ = ("messages", "last", "number", "start", "problem", "over", "types")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     OVER_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[HistoryMessage]
     last: bool
     number: int
     start: HistoryStart
     problem: str
     over: _containers.RepeatedCompositeFieldContainer[KeyOver]
-    def __init__(self, messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ..., over: _Optional[_Iterable[_Union[KeyOver, _Mapping]]] = ...) -> None: ...
+    types: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, messages: _Optional[_Iterable[_Union[HistoryMessage, _Mapping]]] = ..., last: bool = ..., number: _Optional[int] = ..., start: _Optional[_Union[HistoryStart, _Mapping]] = ..., problem: _Optional[str] = ..., over: _Optional[_Iterable[_Union[KeyOver, _Mapping]]] = ..., types: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class HistoryStart(_message.Message):
     __slots__ = ("lives", "after", "until_view", "relayed", "table")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bspindle/proto/opening.proto\x12\x07spindle\"\x82\x02\n\x07Opening\x12\r\n\x05magic\x18\x01 \x01(\x07\x12\x1b\n\x04role\x18\x02 \x01(\x0e\x32\r.spindle.Role\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x11\n\tdomain_id\x18\x04 \x01(\r\x12\x0f\n\x07node_id\x18\x05 \x01(\r\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0f\n\x07release\x18\x08 \x01(\t\x12\x30\n\x08settings\x18\t \x03(\x0b\x32\x1e.spindle.Opening.SettingsEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x88\x02\n\x0cOpeningReply\x12\r\n\x05magic\x18\x01 \x01(\x07\x12\x10\n\x08protocol\x18\x02 \x01(\r\x12\x0f\n\x07node_id\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x0f\n\x07release\x18\x07 \x01(\t\x12\x30\n\x08standing\x18\x08 \x01(\x0e\x32\x1e.spindle.OpeningReply.Standing\x12\x10\n\x08group_id\x18\t \x01(\x06\"=\n\x08Standing\x12\x0b\n\x07LOOKING\x10\x00\x12\n\n\x06MEMBER\x10\x01\x12\x0b\n\x07SERVING\x10\x02\x12\x0b\n\x07\x46ORMING\x10\x03*;\n\x04Role\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04PEER\x10\x01\x12\x0f\n\x0b\x41PPLICATION\x10\x02\x12\x0b\n\x07\x43ONTACT\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bspindle/proto/opening.proto\x12\x07spindle\"\x95\x02\n\x07Opening\x12\r\n\x05magic\x18\x01 \x01(\x07\x12\x1b\n\x04role\x18\x02 \x01(\x0e\x32\r.spindle.Role\x12\x10\n\x08protocol\x18\x03 \x01(\r\x12\x11\n\tdomain_id\x18\x04 \x01(\r\x12\x0f\n\x07node_id\x18\x05 \x01(\r\x12\x13\n\x0bincarnation\x18\x06 \x01(\x06\x12\x0c\n\x04name\x18\x07 \x01(\t\x12\x0f\n\x07release\x18\x08 \x01(\t\x12\x30\n\x08settings\x18\t \x03(\x0b\x32\x1e.spindle.Opening.SettingsEntry\x12\x11\n\tabilities\x18\n \x01(\r\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x9b\x02\n\x0cOpeningReply\x12\r\n\x05magic\x18\x01 \x01(\x07\x12\x10\n\x08protocol\x18\x02 \x01(\r\x12\x0f\n\x07node_id\x18\x03 \x01(\r\x12\x13\n\x0bincarnation\x18\x04 \x01(\x06\x12\x0c\n\x04kind\x18\x05 \x01(\t\x12\x0f\n\x07message\x18\x06 \x01(\t\x12\x0f\n\x07release\x18\x07 \x01(\t\x12\x30\n\x08standing\x18\x08 \x01(\x0e\x32\x1e.spindle.OpeningReply.Standing\x12\x10\n\x08group_id\x18\t \x01(\x06\x12\x11\n\tabilities\x18\n \x01(\r\"=\n\x08Standing\x12\x0b\n\x07LOOKING\x10\x00\x12\n\n\x06MEMBER\x10\x01\x12\x0b\n\x07SERVING\x10\x02\x12\x0b\n\x07\x46ORMING\x10\x03*;\n\x04Role\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04PEER\x10\x01\x12\x0f\n\x0b\x41PPLICATION\x10\x02\x12\x0b\n\x07\x43ONTACT\x10\x03*$\n\x07\x41\x62ility\x12\x08\n\x04NONE\x10\x00\x12\x0f\n\x0bKEEPS_TYPES\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,14 +33,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_OPENING_SETTINGSENTRY']._loaded_options = None
   _globals['_OPENING_SETTINGSENTRY']._serialized_options = b'8\001'
-  _globals['_ROLE']._serialized_start=568
-  _globals['_ROLE']._serialized_end=627
+  _globals['_ROLE']._serialized_start=606
+  _globals['_ROLE']._serialized_end=665
+  _globals['_ABILITY']._serialized_start=667
+  _globals['_ABILITY']._serialized_end=703
   _globals['_OPENING']._serialized_start=41
-  _globals['_OPENING']._serialized_end=299
-  _globals['_OPENING_SETTINGSENTRY']._serialized_start=252
-  _globals['_OPENING_SETTINGSENTRY']._serialized_end=299
-  _globals['_OPENINGREPLY']._serialized_start=302
-  _globals['_OPENINGREPLY']._serialized_end=566
-  _globals['_OPENINGREPLY_STANDING']._serialized_start=505
-  _globals['_OPENINGREPLY_STANDING']._serialized_end=566
+  _globals['_OPENING']._serialized_end=318
+  _globals['_OPENING_SETTINGSENTRY']._serialized_start=271
+  _globals['_OPENING_SETTINGSENTRY']._serialized_end=318
+  _globals['_OPENINGREPLY']._serialized_start=321
+  _globals['_OPENINGREPLY']._serialized_end=604
+  _globals['_OPENINGREPLY_STANDING']._serialized_start=543
+  _globals['_OPENINGREPLY_STANDING']._serialized_end=604
 # @@protoc_insertion_point(module_scope)

@@ -13,13 +13,20 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PEER: _ClassVar[Role]
     APPLICATION: _ClassVar[Role]
     CONTACT: _ClassVar[Role]
+
+class Ability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    NONE: _ClassVar[Ability]
+    KEEPS_TYPES: _ClassVar[Ability]
 UNKNOWN: Role
 PEER: Role
 APPLICATION: Role
 CONTACT: Role
+NONE: Ability
+KEEPS_TYPES: Ability
 
 class Opening(_message.Message):
-    __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release", "settings")
+    __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release", "settings", "abilities")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -36,6 +43,7 @@ class Opening(_message.Message):
     NAME_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
     magic: int
     role: Role
     protocol: int
@@ -45,10 +53,11 @@ class Opening(_message.Message):
     name: str
     release: str
     settings: _containers.ScalarMap[str, str]
-    def __init__(self, magic: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., protocol: _Optional[int] = ..., domain_id: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., release: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    abilities: int
+    def __init__(self, magic: _Optional[int] = ..., role: _Optional[_Union[Role, str]] = ..., protocol: _Optional[int] = ..., domain_id: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., name: _Optional[str] = ..., release: _Optional[str] = ..., settings: _Optional[_Mapping[str, str]] = ..., abilities: _Optional[int] = ...) -> None: ...
 
 class OpeningReply(_message.Message):
-    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release", "standing", "group_id")
+    __slots__ = ("magic", "protocol", "node_id", "incarnation", "kind", "message", "release", "standing", "group_id", "abilities")
     class Standing(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         LOOKING: _ClassVar[OpeningReply.Standing]
@@ -68,6 +77,7 @@ class OpeningReply(_message.Message):
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     STANDING_FIELD_NUMBER: _ClassVar[int]
     GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
     magic: int
     protocol: int
     node_id: int
@@ -77,4 +87,5 @@ class OpeningReply(_message.Message):
     release: str
     standing: OpeningReply.Standing
     group_id: int
-    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ..., standing: _Optional[_Union[OpeningReply.Standing, str]] = ..., group_id: _Optional[int] = ...) -> None: ...
+    abilities: int
+    def __init__(self, magic: _Optional[int] = ..., protocol: _Optional[int] = ..., node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ..., release: _Optional[str] = ..., standing: _Optional[_Union[OpeningReply.Standing, str]] = ..., group_id: _Optional[int] = ..., abilities: _Optional[int] = ...) -> None: ...

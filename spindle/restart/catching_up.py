@@ -25,7 +25,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import JournalError, SpindleError, WireError
+from spindle.errors import ConfigError, JournalError, SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.archive import in_thread, plain
@@ -250,8 +250,9 @@ class CatchingUp:
             try:
                 while True:
                     chunk = await stream.take()
+                    self._take_types(chunk, guide)
                     if chunk.start.HasField("table"):
-                        table = begun_by(chunk.start.table)
+                        table = self._begin_table(chunk.start, guide)
                         self.local.take_table(table)
                     elif chunk.HasField("start"):
                         agreed = order_from_wire(chunk.start.after)
@@ -271,6 +272,13 @@ class CatchingUp:
             await self.local.journal_is_durable()
             await self._update(holders=self._holders(), whole=True, successor=None)
         return True
+
+    def _begin_table(self, start: pb.HistoryStart, node_id: int) -> TableState:
+        """The table whose messages follow. Raises Refused for nonsense."""
+        try:
+            return begun_by(start.table)
+        except WireError as error:
+            raise Refused(f"node {node_id}: {error}") from error
 
     def _take_over(self, table: TableState | None, chunk: pb.HistoryChunk, node_id: int) -> None:
         """Which keys of the table are over, if a chunk says so. Raises Refused for nonsense."""
@@ -337,12 +345,15 @@ class CatchingUp:
         await self._append_tail()
 
     async def _begin_journal(self) -> None:
-        from spindle.restart.disk import begin_of_end, messages_after, messages_from
+        from spindle.restart.disk import begin_of_end, messages_after, messages_from, types_from
 
         store, spec = self._questions.store(self.local.spec.name), self.local.spec
         end = self.last
         begin = NOTHING if end == NOTHING else await in_thread(
             begin_of_end, store, spec.history_depth, *self.local.retained_bytes)
+        whole = NOTHING if spec.effects else begin  # of a topic with keys all of it counts
+        if end != NOTHING:
+            self.local.take_types(await in_thread(types_from, store, whole))
         self.local.start_journal(self._group, end)
         self._conformed = True
         self._tail, self._tail_begin = messages_from(store, begin, end), begin
@@ -380,6 +391,13 @@ class CatchingUp:
         """Tells the own journal how far relayed writers had got in the other one before the messages that come."""
         if start.relayed:
             (await self.local.journal()).learn(relayed_from_wire(start.relayed))
+
+    def _take_types(self, chunk: pb.HistoryChunk, node_id: int) -> None:
+        """Takes the types of what follows. Raises Refused for what can be none."""
+        try:
+            self.local.take_types(chunk.types)
+        except ConfigError as error:
+            raise Refused(f"node {node_id}: {error}") from error
 
     async def _feed(self, gatherer: Gatherer, chunk: pb.HistoryChunk, node_id: int) -> None:
         """Takes what is new of a chunk. Raises Refused if the chunk is malformed."""
@@ -475,6 +493,7 @@ class CatchingUp:
             last = False
             while not last:
                 chunk = await stream.take()
+                self._take_types(chunk, decision.source)
                 if chunk.HasField("start"):
                     if chunk.start.HasField("after") and self.last > order_from_wire(chunk.start.after):
                         return False

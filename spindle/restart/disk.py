@@ -308,6 +308,19 @@ def relayed_before(store: Store, place: Order) -> dict[int, int]:
     return {}
 
 
+def types_from(store: Store, begin: Order) -> list[bytes]:
+    """What the files say of the types of messages from `begin` on, the oldest file's first."""
+    paths = [path for _, path in journal_numbers(store.files, store.directory, store.topic, store.node_id)]
+    found: dict[bytes, None] = {}
+    for path in paths[_first_needed(store, paths, begin) :]:
+        handle = store.files.open(path)
+        try:
+            found.update(dict.fromkeys(open_scan(store.files, handle, path).head.types))
+        finally:
+            store.files.close(handle)
+    return list(found)
+
+
 def messages_from(store: Store, begin: Order, until: Order) -> Iterator[JournalMessage]:
     """The messages from `begin` up to `until`, as messages_after."""
     return messages_after(store, (begin[0], begin[1] - 1), until) if begin != NOTHING else iter(())

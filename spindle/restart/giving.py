@@ -7,6 +7,7 @@ Rules:
   asks.
 - All histories to one node take turns on its connection, and each is at most AHEAD_BYTES ahead of it
   (`spindle.restart.streams`). So memory holds one message and one chunk of each, and a bounded amount for each node.
+- What is known of the types of its messages goes first (`spindle.group.types`).
 - A history ends with its last chunk, with a problem, or when the asker stops it, or is out of the view or the topic.
   Then the log, the journal's file and the task are let go.
 """
@@ -16,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from spindle.errors import SpindleError, WireError
@@ -26,7 +27,7 @@ from spindle.restart.archive import NO_JOURNALS, Archive, in_thread, plain
 from spindle.restart.chain import NOTHING, Order, agreed_end
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_to_wire
 from spindle.restart.history import Donation
-from spindle.restart.pieces import Cutter, Message
+from spindle.restart.pieces import CHUNK_BYTES, Cutter, Message
 from spindle.restart.streams import Unavailable, Window
 from spindle.restart.tables import state_of, to_chunks
 
@@ -147,6 +148,9 @@ class Giving:
                 yield chunk
             return
         source = await self._source(node_id, request)
+        local = self._local(request.topic)
+        for chunk in _of_types(local.types.said.values() if local is not None else ()):
+            yield chunk
         if isinstance(source, Donation):
             begun = False
             try:
@@ -203,7 +207,7 @@ class Giving:
     async def _from_journal(self, local: TopicHere, request: pb.HistoryRequest
     ) -> AsyncGenerator[pb.HistoryChunk, None]:
         """What this member has on disk beyond what the asker has, up to the asker's membership."""
-        from spindle.restart.disk import first_message, messages_after, messages_from, relayed_before
+        from spindle.restart.disk import first_message, messages_after, messages_from, relayed_before, types_from
 
         await local.journal_is_durable()
         lives = self._archive.ledger(request.topic).read().lives
@@ -222,6 +226,8 @@ class Giving:
             after = _without_hole(after, begin)
             messages = map(plain, messages_after(store, after, (until_view, -1)))
         relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
+        for chunk in _of_types(await in_thread(types_from, store, max(begin, after))):
+            yield chunk
         start = pb.HistoryStart(lives=lives_to_wire(lives), after=order_to_wire(after), until_view=until_view,
                                 relayed=relayed_to_wire(relayed))
         yield pb.HistoryChunk(start=start)
@@ -229,7 +235,7 @@ class Giving:
             yield chunk
 
     async def _from_disk(self, request: pb.HistoryRequest) -> AsyncGenerator[pb.HistoryChunk, None]:
-        from spindle.restart.disk import first_message, messages_after, messages_from, relayed_before
+        from spindle.restart.disk import first_message, messages_after, messages_from, relayed_before, types_from
 
         if self._archive.directory is None:
             raise Unavailable(NO_JOURNALS)
@@ -246,6 +252,8 @@ class Giving:
             after = _without_hole(order_from_wire(request.end), begin)
             messages = map(plain, messages_after(store, after, until))
             relayed = await in_thread(relayed_before, store, begin) if begin > after else {}
+        for chunk in _of_types(await in_thread(types_from, store, max(begin, after))):
+            yield chunk
         yield pb.HistoryChunk(start=pb.HistoryStart(relayed=relayed_to_wire(relayed), after=order_to_wire(after)))
         async for chunk in _in_chunks(messages):
             yield chunk
@@ -295,6 +303,19 @@ def _begin_for(store: Store, spec: TopicSpec | None, bytes_max: int, overhead: i
 
 def _pin_of(node_id: int, request: pb.HistoryRequest) -> Pin:
     return Pin(request.topic, node_id, request.view_id)
+
+
+def _of_types(types: Iterable[bytes]) -> Iterator[pb.HistoryChunk]:
+    """Types in chunks of bounded size."""
+    chunk, size = pb.HistoryChunk(), 0
+    for said in types:
+        if size and size + len(said) > CHUNK_BYTES:
+            yield chunk
+            chunk, size = pb.HistoryChunk(), 0
+        chunk.types.append(said)
+        size += len(said)
+    if size:
+        yield chunk
 
 
 async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | None = None

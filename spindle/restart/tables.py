@@ -73,8 +73,11 @@ def to_chunks(state: TableState) -> Iterator[pb.HistoryChunk]:
 
 
 def begun_by(table: pb.KeyTable) -> TableState:
-    """Of the first chunk; add() takes the others."""
-    return TableState(order_from_wire(table.behind), table.said_ns, table.given_up, table.given_up_keys, table.limited)
+    """Of the first chunk; add() takes the others. Raises WireError if it is behind no place in the order."""
+    behind = order_from_wire(table.behind)
+    if min(behind) < 0:
+        raise WireError(f"a table of keys is behind view {behind[0]}, sequence {behind[1]}, which is no place")
+    return TableState(behind, table.said_ns, table.given_up, table.given_up_keys, table.limited)
 
 
 def add(state: TableState, chunk: pb.HistoryChunk, table_bytes: int) -> None:

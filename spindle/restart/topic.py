@@ -9,7 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from spindle.group.topics import TopicSpec
+    from spindle.group.types import KeptTypes
     from spindle.journal import Journal
     from spindle.restart.chain import Life, Order, Summary
     from spindle.restart.history import Message
@@ -41,6 +44,7 @@ class TopicHere(Protocol):
     log: DeliveryLog | None
     lives: tuple[Life, ...]  # of a logged topic: also groups that it was restored from
     first_order: Order  # of this membership's log
+    types: KeptTypes  # of what is kept here
 
     @property
     def catching_up(self) -> Incomplete | None:
@@ -72,6 +76,9 @@ class TopicHere(Protocol):
     def take_table(self, table: TableState) -> None:
         """The history is another member's table, of which this is known beside the messages. It may be added to until
         the history is whole."""
+
+    def take_types(self, types: Iterable[bytes]) -> None:
+        """Types of a history, before its messages. Raises ConfigError for what can be none."""
 
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""

@@ -19,13 +19,14 @@ import dataclasses
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import SpindleError, TopicLimit
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
+from spindle.group.types import TYPES_BYTES_MAX, TYPES_MAX, KeptTypes
 from spindle.restart.catching_up import CatchingUp, guides
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
 from spindle.restart.history import Donation, Message, local_reader
@@ -78,6 +79,8 @@ class LocalTopic:
         self.log: DeliveryLog | None = None
         self.timing: Timing | None = None  # what the order has said of time, since the node became a member
         self.on_noted: Callable[[], None] = lambda: None  # something was noted there that the engine has not delivered
+        self.types = KeptTypes(topic.spec.name)  # of what is kept here; empty while the node is no member
+        self.types_written: Callable[[], set[bytes]] = set  # keys of those that somebody may write
         self.writers: list[WriterPort] = []
         self.readers: list[ReaderPort] = []
         self.writers_wanted = 0  # open, opening and draining ones
@@ -210,6 +213,38 @@ class LocalTopic:
         it is here, with filled()."""
         self._table = table
         self.make_log().say_time(table.said_ns)
+
+    def look_at_types(self) -> None:
+        """Forgets types whose samples are not kept any more. What is kept of each key may be of any age."""
+        log, task = self.log, self.journal_task
+        if log is None or self.spec.effects:
+            return
+        oldest = log.oldest_index
+        if self.spec.level is Level.LOGGED:
+            runs = task is not None and task.done() and not task.cancelled() and task.exception() is None
+            oldest = min(oldest, task.result().durable) if runs and task is not None else 0
+        self.types.look(self.types_written(), None if self.busy else log.delivered, oldest)
+
+    def keep_type(self, said: bytes) -> None:
+        """Keeps a type of which samples are about to be written. Raises TopicLimit, ConfigError."""
+        self.look_at_types()
+        self._gave_up_types(self.types.keep(said, self.types_written()))
+
+    def take_types(self, types: Iterable[bytes]) -> None:
+        """Types of a history, before its messages. Raises ConfigError for what can be none."""
+        written, given_up = self.types_written(), 0
+        for said in types:
+            try:
+                given_up += self.types.keep(said, written)
+            except TopicLimit:
+                given_up += 1
+        self._gave_up_types(given_up)
+
+    def _gave_up_types(self, count: int) -> None:
+        if count:
+            LOG.warning("topic %r has samples of more types than it can keep (%d, of %d bytes together): the %d oldest "
+                        "that nobody writes are forgotten, and late joiners with other types may not be able to read "
+                        "them", self.spec.name, TYPES_MAX, TYPES_BYTES_MAX, count)
 
     def append_history(self, messages: list[Message]) -> None:
         """Messages that come before all that is delivered here, in their order."""
@@ -385,7 +420,7 @@ class LocalTopic:
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, log, cursor)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
-        known = self._questions.store(self.spec.name).known
+        known, kept = self._questions.store(self.spec.name).known, self.types
 
         def on_durable(index: int) -> None:
             self.engine.set_durable(self.topic_id, index, log)  # the engine ignores it if the log is gone
@@ -405,7 +440,7 @@ class LocalTopic:
             return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
                            fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
                            max_file_size=config.journal_max_file_size, group=group, held=held,
-                           before_commit=before_commit, known=known)
+                           before_commit=before_commit, known=known, types=lambda: kept.said)
 
         async def start() -> Journal:
             return await loop.run_in_executor(None, make)
@@ -487,6 +522,7 @@ class LocalTopic:
         self._backlog.clear()
         self._history_of = None
         self._restoring = False
+        self.types = KeptTypes(self.spec.name)  # the journal still has the one before
         self.engine.forget_topic(self.topic_id)
         log, self.log = self.log, None
         if log is not None:

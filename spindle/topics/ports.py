@@ -22,6 +22,7 @@ class WriterPort:
     relayed   identity of a writer on a host without a node, 0 for others; see `spindle.relay`
     farewell  tag of the message without payload that follows its last one when it ends, for whatever reason; 0: none
     lease     how long it may give no sign of life, and what is said then; None: for ever
+    type_key  of the type of its samples; empty if nothing is said of it
     draining  after close: done when all that was committed is delivered everywhere
     """
 
@@ -32,6 +33,7 @@ class WriterPort:
     relayed: int = 0
     farewell: int = 0
     lease: Lease | None = None
+    type_key: bytes = b""
     closed: bool = False
     draining: asyncio.Task[None] | None = None
 
@@ -52,4 +54,5 @@ class ReaderPort:
     continued: bool = True
     said_ns: int = 0  # the latest time that the order had said, UTC; 0: none
     ends: tuple[Position, ...] = ()  # where the orders of earlier groups end, see spindle.group.position.places
+    types: tuple[bytes, ...] = ()  # of what the topic keeps, and of what may be written to it
     closed: bool = False

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -48,6 +49,7 @@ from spindle.topics.leases import Leases
 from spindle.topics.local_topic import LocalTopic, ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.timing import Timekeeper
+from spindle.topics.types import Types
 from spindle.waiting import within
 
 if TYPE_CHECKING:
@@ -80,11 +82,14 @@ class TopicTable:
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, machine: Machine, drive: Callable[[], None],
                  on_failure: Callable[[Exception], None], send: Callable[[int, pb.PeerMessage], bool],
-                 send_in_turn: Callable[[int, pb.PeerMessage], Awaitable[bool]]) -> None:
+                 send_in_turn: Callable[[int, pb.PeerMessage], Awaitable[bool]],
+                 connected: Callable[[], dict[int, int]], keeps_types: Callable[[int], bool]) -> None:
         self._engine, self._config, self._node_id = engine, config, node_id
         self._machine, self._drive, self._on_failure = machine, drive, on_failure
         self.local: dict[str, LocalTopic] = {}
         self.questions = Questions(config, node_id, send, send_in_turn, self.local.get, self._installed_view)
+        self.types = Types(node_id, send, connected, keeps_types, self.local.get, self._installed_view,
+                           config.open_timeout_s)
         self._installed: View | None = None
         self._ends: dict[int, int] = {}  # by topic id: how many messages of a sender the trim leaves, at most
         self._deleted: list[LocalTopic] = []  # deleted topics whose logs are still being closed
@@ -119,17 +124,21 @@ class TopicTable:
         await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False,
-                          farewell: int = 0, lease: Lease | None = None, own: bool = False) -> WriterPort:
+                          farewell: int = 0, lease: Lease | None = None, own: bool = False,
+                          type_: bytes = b"") -> WriterPort:
         """A new inbox of `slots` slots (0: chosen) that this node sends from. `relayed`, `farewell`, `lease`: see
         WriterPort. `within`: the application is in this process. `own`: it is the node's own, which no application's
-        can pretend to be."""
+        can pretend to be. `type_`: of its samples, which all members know by then; empty: nothing is said of it."""
         from spindle_core.inbox import Inbox
 
         local = await self._entry(name)
         await self._until_settled(local, sender=True)
         local.writers_wanted += 1
+        key = b""
         try:
             await self._until_member(local, sender=True)
+            if type_ and local.spec.level.keeps_history:
+                key = await self.types.hold(local, type_)
             slots = slots or self._config.inbox_slots or choose_inbox_slots(local.spec.size_max)
             if own:
                 writer_id = OWN_WRITER_ID
@@ -145,10 +154,12 @@ class TopicTable:
                 raise shortage(error, f"a writer of topic {name!r}") or SpindleError(
                     f"a writer of topic {name!r} can't be made: {error.strerror}") from error
         except BaseException:
+            if key:
+                self.types.release(local, key)
             local.writers_wanted -= 1
             self._wish(local)
             raise
-        port = WriterPort(name, local.topic_id, inbox, slots, relayed, farewell, lease)
+        port = WriterPort(name, local.topic_id, inbox, slots, relayed, farewell, lease, key)
         local.writers.append(port)
         if lease is not None:
             self.leases.watch(port, lease)
@@ -186,7 +197,7 @@ class TopicTable:
         assert local.log is not None
         start = Position(self._view().group_id, placed.view_id, placed.sequence)
         port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued,
-                          local.log.said_ns, ends_of(local.lives))
+                          local.log.said_ns, ends_of(local.lives), self.types.kept(local))
         local.readers.append(port)
         return port
 
@@ -213,6 +224,8 @@ class TopicTable:
         self._engine.remove_inbox(port.topic_id, port.inbox)
         port.inbox.close()
         local.writers.remove(port)
+        if port.type_key:
+            self.types.release(local, port.type_key)
         local.writers_wanted -= 1
         self._wish(local)
         self.timekeeper.look()
@@ -267,6 +280,7 @@ class TopicTable:
         if local is None:
             local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.questions)
             local.on_noted = self.timekeeper.look
+            local.types_written = functools.partial(self.types.written, topic.spec.name)
             self.local[topic.spec.name] = local
         return local
 
@@ -433,6 +447,7 @@ class TopicTable:
             local = self._local(topic)
             if self._node_id in topic.fresh:
                 local.enter(view, topic)
+                self.types.entered(local)
             # Of a logged topic the fresh members ask for what they lack, and get it from the journal. A table of keys
             # is given as it is when it is asked for.
             if topic.donor == self._node_id and topic.spec.level is Level.VOLATILE and not topic.spec.effects:
@@ -451,6 +466,7 @@ class TopicTable:
         """The new epoch runs: forget topics that this node is out of, answer who waited."""
         before, self._installed = self._installed, view
         self.questions.view_changed(view)
+        self.types.view_changed(view)
         changed = self._changed(before, view)
         catching_up = [name for name, local in self.local.items() if local.catching_up is not None]
         for name in dict.fromkeys([*changed, *catching_up]):
@@ -532,6 +548,7 @@ class TopicTable:
         self.leases.stop()
         self.timekeeper.stop()
         self.questions.stop()
+        self.types.stop(error)
         for waiter in self._waiters:
             if not waiter.future.done():
                 waiter.future.set_exception(error)

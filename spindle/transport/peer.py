@@ -21,6 +21,7 @@ class Peer:
     ended: bool = False  # it is certain that it never acts again
     cut: bool = False  # this node has cast it out
     serves: bool = False  # its group did already when this node connected to it
+    abilities: int = 0  # beyond the version of its protocol: see opening.proto
     looked: bool = False  # it was looking for a group when the two connected, as far as this node knows
 
     @property

@@ -91,6 +91,7 @@ class Peers:
         self.network: Network | None = None  # None: this host only
         self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
         self.group_id = 0  # ... of a member
+        self.abilities: int = opening_pb2.KEEPS_TYPES  # of this version, see opening.proto
         self.me: Member | None = None  # once the node has its id
         self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
         self.connected: dict[int, Peer] = {}
@@ -111,7 +112,7 @@ class Peers:
         with contextlib.suppress(WireError):
             conn.send(self._reply(error).SerializeToString())
             if error is None:
-                self._add(Peer(opening.node_id, opening.incarnation, conn, looked=True))
+                self._add(Peer(opening.node_id, opening.incarnation, conn, looked=True, abilities=opening.abilities))
                 return
         conn.close()
 
@@ -200,7 +201,8 @@ class Peers:
         assert self.me is not None
         kind, text = ("", "") if error is None else error_to_wire(error)
         reply = opening_pb2.OpeningReply(
-            magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, kind=kind, message=text, release=__version__)
+            magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, kind=kind, message=text, release=__version__,
+            abilities=self.abilities)
         if not isinstance(error, AccessDenied):
             reply.incarnation, reply.standing, reply.group_id = self.me.incarnation, self.standing, self.group_id
         return reply
@@ -253,7 +255,7 @@ class Peers:
             conn.send(opening_pb2.Opening(
                 magic=MAGIC, role=role, protocol=PROTOCOL, domain_id=self._config.domain_id,
                 node_id=self.me.node_id, incarnation=self.me.incarnation, name=self.me.name,
-                release=__version__, settings=self._settings).SerializeToString())
+                release=__version__, settings=self._settings, abilities=self.abilities).SerializeToString())
             frame = await conn.receive(timeout_s)
             frame.close_fds()
             try:
@@ -289,7 +291,7 @@ class Peers:
             raise
         standing, of = reply.standing, opening_pb2.OpeningReply
         peer = Peer(reply.node_id, reply.incarnation, conn, serves=standing == of.SERVING,
-                    looked=standing not in (of.MEMBER, of.SERVING))
+                    looked=standing not in (of.MEMBER, of.SERVING), abilities=reply.abilities)
         self._add(peer)
         return peer
 
@@ -382,6 +384,15 @@ class Peers:
         except SpindleError:  # as in send
             return False
         return True
+
+    def lives(self) -> dict[int, int]:
+        """Incarnations of the connected nodes, by their ids."""
+        return {node_id: peer.incarnation for node_id, peer in self.connected.items()}
+
+    def keeps_types(self, node_id: int) -> bool:
+        """False if the node is connected and of a version that doesn't."""
+        peer = self.connected.get(node_id)
+        return peer is None or bool(peer.abilities & opening_pb2.KEEPS_TYPES)
 
     def broadcast(self, message: pb.PeerMessage) -> None:
         """Queues a message to every connected node."""

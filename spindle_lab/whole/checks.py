@@ -10,6 +10,7 @@
     C1 to C4  readers get what belongs together whole or not at all, all at one place (`spindle_lab.whole.sets`)
     E1        no thread of a process ends with a defect, no task with an exception that nobody looks at
     L1        whatever was begun ends, with a result or with a reason, and everybody agrees in the end
+    H5        of what a topic keeps, everybody knows the types that writers have said (`spindle_lab.whole.typed`)
     A1 to A3  nobody does what no rule allows him, nobody hears of a topic that he may neither write nor read, and no
               stranger is let in
     Q1        no queue grows beyond its bound
@@ -33,6 +34,7 @@ from spindle_lab.whole.lapses import Lapses
 from spindle_lab.whole.sets import Sets
 from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL, TIME, TIMED, tag_of
 from spindle_lab.whole.times import Times
+from spindle_lab.whole.typed import Types
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Checks:
         self.lapses = Lapses(self.writings)
         self.times = Times()
         self.sets = Sets()
+        self.types = Types()
         self.deletions: defaultdict[str, Deletions] = defaultdict(Deletions)  # by topic
         self.declared: dict[tuple[int, str], int] = {}  # by group and topic: how many deletions had begun before
         self.declared_in: dict[tuple[int, str], View] = {}  # the same: the view of the node that declared it
@@ -139,6 +142,7 @@ class Checks:
         if info.tag != tag_of(payload):
             raise Violation("D6", f"{reading} takes {payload!r} with tag {info.tag}, it was written with "
                                   f"{tag_of(payload)}")
+        self.types.took(reading, name)
         if name in reading.ended and name not in self.relayed:
             raise Violation("D5", f"{reading} takes {payload!r} after its writer was said to have ended")
         reading.names[info.sender, info.relay, info.writer] = name

@@ -45,6 +45,8 @@ def _look_at(world: World, topic: str) -> None:
             with world.system.within(slot.process):
                 standings[slot.node_id] = Ledger(directory, topic, slot.node_id).read()
                 held[slot.node_id] = _content(directory, topic, slot.node_id)
+                if world.checks.types.look_at_journal(directory, topic, slot.node_id):
+                    world.met("a journal has the types of its messages")
         except JournalError as error:
             raise Violation("P2", f"the journal of node {slot.node_id}: {error}") from error
     for one, other in itertools.combinations(sorted(held), 2):

@@ -10,6 +10,8 @@ EXPECTED = (
     "a key that is over is kept for a while",
     "a key goes whose delay is over",
     "a sample goes because of a limit",
+    "a reader finds the type of another program's writer",
+    "a journal has the types of its messages",
     "a reader goes on at the next node",
     "a reader may have missed something before the next node",
     "a writer sends again at the next node",

@@ -369,7 +369,8 @@ class Program:
             self.doing = f"opening a writer of {spec.name!r}"
             asked_ns = self.world.system.now_ns
             handle = self.session.open_writer(
-                spec.name, guid=guid, farewell=self.rng.choice((0, FAREWELL)), lease=lease)
+                spec.name, guid=guid, farewell=self.rng.choice((0, FAREWELL)), lease=lease,
+                type_=self.world.checks.types.of_writer(name))
         writing = self._writing(handle, name, guid)
         if lease is not None:
             writing.lease_ns, writing.signs = lease.duration_ns, [asked_ns]

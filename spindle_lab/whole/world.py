@@ -78,6 +78,7 @@ class Setup:
     embedded: int = 0  # of the nodes, those that programs have in their own processes
     keyed: bool = False  # messages of some topics have keys, and nodes keep the last of each
     limits: int = 0  # not 0: these topics have limits, and keep what is over for a while, which are drawn from this
+    typed: bool = False  # writers say types of their samples
     replicas: int = 0  # programs that hold a replica of an object, beside the others
     suspect_timeout_s: float = 0.6
 
@@ -116,6 +117,7 @@ class Setup:
         apart = random.Random(f"limits {seed}")
         if setup.keyed and apart.random() < 0.6:
             setup.limits = apart.randrange(1, 1 << 32)
+        setup.typed = random.Random(f"typed {seed}").random() < 0.25
         return setup
 
 
@@ -128,6 +130,8 @@ class World:
         self.checks.known = functools.partial(known, self)
         self.tables = Tables(self)
         self.checks.on_taken = self.tables.took
+        if setup.typed:
+            self.checks.types.begin(system.seed)
         self.uid = os.geteuid()
         self.base = Path(tempfile.mkdtemp(prefix="spindle-sim-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
         self.lines = Lines(system)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import itertools
@@ -27,6 +28,7 @@ from spindle.group.events import ENDPOINT_ADDED, Event, ViewInfo
 from spindle.group.layout import sender_bytes, subgroups_of
 from spindle.group.levels import Level
 from spindle.group.topics import TopicInfo, TopicSpec
+from spindle.group.types import TYPES_BYTES_MAX, TYPES_MAX, KeptTypes, key_of
 from spindle.group.view import Member, Topic, View
 from spindle.membership import messages as m
 from spindle.membership.codec import (
@@ -50,6 +52,8 @@ from spindle.restart.codec import (
 from spindle.restart.pieces import Gatherer, Message
 from spindle.restart.tables import add, become, begun_by
 from spindle.topics.announcements import Announcements
+from spindle.topics.types import KINDS as TYPE_KINDS
+from spindle.topics.types import Types
 from spindle.transport.frames import FrameDecoder, Limits, encode
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.reception import _opening
@@ -170,6 +174,10 @@ def _peer_messages() -> Iterator[bytes]:
     yield pb.PeerMessage(endpoint_added=attach_pb2.Endpoint(guid=b"g", node_id=5, topic="t")).SerializeToString()
     yield pb.PeerMessage(endpoint_removed=pb.EndpointRemoved(guid=b"g")).SerializeToString()
     yield pb.PeerMessage(farewell=pb.Farewell(kind="NodeStopped", text="bye")).SerializeToString()
+    yield pb.PeerMessage(type_held=pb.TypeHeld(topic="t", type=b"type", number=1)).SerializeToString()
+    yield pb.PeerMessage(type_known=pb.TypeKnown(topic="t", key=key_of(b"type"), view_id=3)).SerializeToString()
+    yield pb.PeerMessage(type_over=pb.TypeOver(topic="t", key=key_of(b"type"))).SerializeToString()
+    yield pb.PeerMessage(history=pb.HistoryChunk(number=1, types=[b"type", b"x" * 40])).SerializeToString()
 
 
 @target(_peer_messages, message=lambda _: pb.PeerMessage)
@@ -188,8 +196,15 @@ def peer_message(data: bytes) -> None:
         error_from_wire(message.farewell.kind, message.farewell.text)
     elif kind in ("endpoint_added", "endpoint_removed"):
         _announce(message)
+    elif kind in TYPE_KINDS:
+        _take_type(message)
     elif kind == "history":
         _take_history(message.history)
+        kept = KeptTypes("t")
+        with contextlib.suppress(ConfigError):
+            for said in message.history.types:
+                kept.keep(said, set())
+        assert len(kept.said) <= TYPES_MAX and sum(map(len, kept.said.values())) <= TYPES_BYTES_MAX
         lives_from_wire(message.history.start.lives)
     elif kind == "history_request":
         order_from_wire(message.history_request.end)
@@ -206,6 +221,26 @@ def _announce(message: pb.PeerMessage) -> None:
         event_to_wire(told[-1]).SerializeToString()
     heard.heard_gone(5, message.endpoint_removed.guid)
     heard.drop_node(5)
+
+
+def _take_type(message: pb.PeerMessage) -> None:
+    """Whatever a peer says of types: it is answered, or refused, and bounded."""
+    answers: list[pb.PeerMessage] = []
+
+    def send(node_id: int, answer: pb.PeerMessage) -> bool:
+        answers.append(pb.PeerMessage.FromString(answer.SerializeToString()))
+        return True
+
+    async def take() -> None:
+        types = Types(1, send, dict, lambda _: True, lambda _: None, lambda: None, 1.0)
+        for _ in range(2):
+            with contextlib.suppress(WireError):
+                types.take((5, 1), message)
+        assert len(types.written(message.type_held.topic)) <= 1
+        types.stop(SpindleError("over"))
+
+    asyncio.run(take())
+    assert all(one.type_known.number == message.type_held.number for one in answers)
 
 
 def _take_history(chunk: pb.HistoryChunk) -> None:
@@ -232,7 +267,10 @@ def _take_table(chunk: pb.HistoryChunk, messages: list[Message]) -> None:
         for message in messages:
             if len(message.payload) <= KEYED.size_max:
                 log.note(*message)
-        state = begun_by(chunk.start.table)
+        try:
+            state = begun_by(chunk.start.table)
+        except WireError:
+            return
         with contextlib.suppress(WireError):
             add(state, chunk, KEYED.table_bytes)
         become(log, state)

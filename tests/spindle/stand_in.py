@@ -68,6 +68,7 @@ class StandInReader:
     continued: bool
     ends: tuple[Position, ...] = ()
     said_ns: int = 0
+    types: tuple[bytes, ...] = ()
 
 
 class StandInNode:
@@ -89,6 +90,8 @@ class StandInNode:
         self.engine = StandInEngine(bell, os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
         self.open_ports: set[StandInWriter | StandInReader] = set()
         self.announced: dict[bytes, Endpoint] = {}
+        self.said_types: list[bytes] = []
+        self.links = None  # it serves none
         self.logs: dict[str, DeliveryLog] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._started = threading.Event()
@@ -109,12 +112,13 @@ class StandInNode:
 
     async def open_writer(
         self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False, farewell: int = 0,
-        lease: Lease | None = None,
+        lease: Lease | None = None, type_: bytes = b"",
     ) -> StandInWriter:
         await self.hold.wait()
         size_max = self._known(topic).spec.size_max
         port = StandInWriter(topic, Inbox(size_max, slots or 16, len(self.open_ports) + 1, within=within))
         self.open_ports.add(port)
+        self.said_types += [type_] if type_ else []
         return port
 
     async def open_reader(
@@ -126,7 +130,8 @@ class StandInNode:
         cursor = Cursor(keep_all, from_history, start_index, max((one.place for one in after), default=None), within)
         self.logs[topic].add_reader(cursor)
         start = Position(GROUP_ID, *(cursor.next or (0, 0)))
-        port = StandInReader(topic, self.logs[topic].mapping, cursor, start, cursor.kept == KEPT_BEFORE)
+        port = StandInReader(topic, self.logs[topic].mapping, cursor, start, cursor.kept == KEPT_BEFORE,
+                             types=self.types(topic))
         self.open_ports.add(port)
         return port
 
@@ -139,6 +144,9 @@ class StandInNode:
 
     def check_descriptors(self, what: str) -> None:
         """There are always enough."""
+
+    def types(self, topic: str) -> tuple[bytes, ...]:
+        return tuple(self.said_types)
 
     def topics(self) -> list[TopicInfo]:
         return list(self._topics.values())

@@ -5,6 +5,8 @@ Everything here is one process and step by step; readers that race with the writ
 
 from __future__ import annotations
 
+import os
+import select
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spindle_core.delivery import Cursor, DeliveryLog
+from spindle_core.ends import EVENT_END, Loose, make_ends
 from spindle_core.message import message_type
 from spindle_core.reader import Block, LogReader
 from tests.spindle_core.logs import (
@@ -417,6 +420,22 @@ def test_a_closed_log_or_cursor_says_so() -> None:
         append(log, b"x")
     with pytest.raises(ValueError, match="closed"):
         log.add_reader(Cursor(True))
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_log_that_ends_rings_nobody_who_was_closed_before(within: bool) -> None:
+    """Goal: what has got the descriptor's number of a reader that is closed since is left alone.
+    Method: give that number to something else of the same kind, and look whether anything has come there."""
+    log, cursor = DeliveryLog(4096), Cursor(True, within=within)
+    log.add_reader(cursor)
+    number = cursor.ring_end & ~EVENT_END
+    rings, is_rung = make_ends(within)
+    with Loose([rings, is_rung, number]):
+        cursor.close()
+        os.dup2(rings, number)
+        log.stop()
+        log.close()
+        assert not select.select([is_rung], [], [], 0)[0]
 
 
 def test_removing_a_reader_frees_what_it_held() -> None:

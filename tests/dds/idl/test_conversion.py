@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dds.idl import IdlStruct, IdlUnion
 from dds.idl.annotations import appendable, key
 from dds.idl.assignability import Rules, difference
-from dds.idl.codec import codec_of
+from dds.idl.codec import LEARNED_MAX, codec_of
 from dds.idl.types import array, bounded_str, case, default, float32, int32, sequence
 from dds.messages.operations import handle_of
 from tests.dds.idl.evolving import announced, enumeration, evolved, reader_of, struct
@@ -75,6 +75,32 @@ def test_what_nobody_has_announced_is_read_if_it_tells_its_parts_and_refused_if_
     final, other = struct("final", a=int32), struct("final", a=float32)
     with pytest.raises(ValueError, match="another type"):
         codec_of(final).for_reader().decode(codec_of(other).encode(other(1.0)))
+
+
+def test_of_a_type_that_it_has_not_heard_of_it_asks_once():
+    old, new, other = struct(a=int32), struct(a=int32, b=str), struct(a=int32, c=str)
+    asked = []
+
+    def seek():
+        asked.append(len(asked))
+        codec.learn(codec_of(new).info.identifier, new)
+
+    codec = codec_of(old).for_reader(seek)
+    assert codec.knows(codec_of(old).info.identifier) and not codec.knows(codec_of(new).info.identifier)
+    for _ in range(3):
+        assert codec.decode(codec_of(old).encode(old(1))) == old(1) and not asked
+    for _ in range(3):
+        assert codec.decode(codec_of(new, 1).encode(new(2, "x"))) == old(2)
+    assert asked == [0] and codec.knows(codec_of(new).info.identifier)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="another type"):
+            codec.decode(codec_of(other, 1).encode(other(3, "y")))
+    assert asked == [0, 1]
+    payload = codec_of(other, 1).encode(other(3, "y"))
+    for number in range(2 * LEARNED_MAX):
+        with pytest.raises(ValueError, match="another type"):
+            codec.decode(payload[:2] + (number * 4 + 4).to_bytes(2, "big") + payload[4:])
+    assert len(asked) == LEARNED_MAX  # whatever marks come
 
 
 def test_a_type_that_was_refused_is_never_read():

@@ -183,3 +183,27 @@ def test_bounds_and_octets() -> None:
                         ({"t": "", "s": [], "f": True}, "member f is True, expected a number")):
         with pytest.raises(ValueError, match=says):
             from_plain(cls, plain)
+
+
+# --- writers that have gone
+
+def test_what_a_topic_keeps_is_read_and_its_type_shown_when_nobody_has_it_open(cli: Cli, runtime_dir: Path) -> None:
+    """At a node that has it, and at one that must become a member to know."""
+    with daemons(runtime_dir, 2):
+        with dds.DomainParticipant(runtime_dir=runtime_dir, node_id=1) as one, \
+                dds.DomainParticipant(runtime_dir=runtime_dir, node_id=1) as anchor:
+            topic = dds.Topic(one, "fixes", FIX, qos=dds.Qos(dds.Policy.Durability.TransientLocal))
+            kept = anchor.session.open_reader("fixes", keep_all=False, from_history=False)
+            stays = dds.Qos(dds.Policy.WriterDataLifecycle(autodispose=False))
+            writer = dds.DataWriter(one, topic, qos=stays)
+            writer.write(FIX("A", 900, Mode.manual))
+            assert writer.wait_for_acks(LONG) and kept
+            one.close()
+            for node in (1, 2):
+                shown = cli("typeof", "fixes", "--node", node)
+                assert shown.code == 0 and "@key string aircraft;" in shown.out, shown.err
+                assert shown.out.startswith("// of samples that the topic keeps; nobody has it open with this type:")
+                (found,) = cli("typeof", "fixes", "--node", node, "--json").json
+                assert found["endpoints"] == 0 and found["definition"] in shown.out
+                read = cli("sub", "fixes", "--node", node, "--history", "--count", 1, "--timeout", 20, "-f", "lines")
+                assert json.loads(read.out) == {"aircraft": "A", "altitude": 900, "mode": "manual"}, read.err

@@ -12,6 +12,7 @@ import dataclasses
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -28,6 +29,8 @@ from spindle.group.topics import (
 )
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
+from spindle.restart import giving
+from spindle.restart.codec import order_to_wire
 from spindle.restart.giving import Giving
 from spindle.restart.tables import OVER_AT_ONCE, TableState, add
 from spindle_core.delivery import table_messages
@@ -385,3 +388,31 @@ def test_no_more_keys_are_over_than_a_table_has_room_for() -> None:
     assert state.over == [(1, 2, True)] * 32
     with pytest.raises(WireError, match="more than 32 keys"):
         add(state, pb.HistoryChunk(over=[pb.KeyOver(key=1)]), 4096)
+
+
+@pytest.mark.parametrize("behind", [(-1, 0), (0, -1)])
+def test_a_table_behind_no_place_of_the_order_is_refused(runtime_dir: Path, behind: tuple[int, int]) -> None:
+    """The member that gives it is asked for nothing more; what comes live is all there is then."""
+    nowhere = pb.HistoryChunk(start=pb.HistoryStart(table=pb.KeyTable(behind=order_to_wire(behind))))
+
+    @with_group
+    async def run(group: Group) -> None:
+        nodes = [await group.start() for _ in range(2)]
+        await nodes[0].declare_topic(spec_of(Level.VOLATILE))
+        writer = writer_of(nodes[0], await nodes[0].open_writer("t"))
+        await write(writer, [(1, b"before", 0)])
+        with patch.object(giving, "to_chunks", lambda _: iter([nowhere])):
+            port = await nodes[1].open_reader("t", keep_all=True, from_history=True)
+        reader = late_reader(nodes[1], port)
+        await write(writer, [(1, b"after", 0)])
+        found: list[bytes] = []
+
+        def more() -> bool:
+            found.extend(bytes(payload) for payload, _ in reader.take_pairs(9))
+            return bool(found)
+
+        await until(more, "the next one")
+        assert found == [b"after"]
+        reader.close()
+
+    run(runtime_dir)

@@ -97,6 +97,22 @@ def test_a_topic_that_begins_anew_at_several_nodes_at_once_has_nothing_of_the_on
     assert not outcome.failed, outcome.text
 
 
+def test_what_a_topic_keeps_can_be_read_when_its_writers_have_gone() -> None:
+    """H5: the type of each message is known where it is taken, and in the journals."""
+    summary = run_seeds(itertools.islice(having("typed"), 30), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.paths["a reader finds the type of another program's writer"] > 10
+    assert summary.paths["a journal has the types of its messages"] > 3
+
+
+def test_a_writer_that_does_not_wait_until_its_type_is_known_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from spindle.topics.types import Types
+
+    monkeypatch.setattr(Types, "_is_settled", lambda self, name, held: True)
+    summary = run_seeds(itertools.islice(having("typed"), 40), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "H5"
+
+
 def test_programs_with_replicas_of_an_object() -> None:
     """O1 to O5: the same state everywhere, nothing twice, no caller told what is not so."""
     summary = run_seeds(itertools.islice(having("replicas"), 12), jobs=1)
@@ -143,6 +159,12 @@ def test_an_opening_is_not_out_of_a_topic_with_the_role_in_the_one_that_was_dele
 def test_a_holder_that_dies_as_soon_as_another_node_has_come_is_waited_for() -> None:
     """The only one that had the topic; the other had asked whether it has it, and was not answered any more."""
     outcome = run_seed(720227)
+    assert not outcome.failed, outcome.text
+
+
+def test_who_gets_the_number_of_a_closed_readers_descriptor_is_not_rung() -> None:
+    """It was a journal's thread, which looked again and again why it had been woken."""
+    outcome = run_seed(5066)
     assert not outcome.failed, outcome.text
 
 
