@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import errno
 import gc
+import itertools
 import logging
 import os
 import resource
@@ -61,9 +62,11 @@ def memory(pid: int, more: int) -> Iterator[None]:
             resource.prlimit(pid, resource.RLIMIT_AS, before)
 
 
-def lowest_free(pid: int) -> int:
+def lowest_free(pid: int, room: int = 0) -> int:
+    """The limit of descriptors under which so many more can be opened: what ended before leaves holes."""
     used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}
-    return next(number for number in range(1 << 20) if number not in used)
+    free = (number for number in range(1 << 20) if number not in used)
+    return next(itertools.islice(free, room, None))
 
 
 def leads_to(pid: int, fd: int) -> str:
@@ -117,7 +120,7 @@ def test_a_node_that_has_room_for_its_own_row_but_not_for_the_others_blames_nobo
     """The descriptors of the others' rows get lost on their way in, with nothing wrong in what they sent."""
     with daemons(runtime_dir, 3) as group:
         short = group[1]
-        with descriptors(short.pid, lowest_free(short.pid) + 2):
+        with descriptors(short.pid, lowest_free(short.pid, 2)):
             declare(runtime_dir, group[0], "t")
             assert_own_failure(runtime_dir, group, short, "descriptors")
 
@@ -195,7 +198,7 @@ def test_a_node_that_lacks_descriptors_from_the_beginning_says_so_and_keeps_none
     descriptor at a time, until the start succeeds. (Found by the simulator.)"""
     async def start(room: int) -> None:
         node = Node(NodeConfig(runtime_dir=runtime_dir))
-        with descriptors(os.getpid(), lowest_free(os.getpid()) + room):
+        with descriptors(os.getpid(), lowest_free(os.getpid(), room)):
             await node.start()
         await node.stop()
 
