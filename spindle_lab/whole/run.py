@@ -64,6 +64,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
     warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
     gc.disable()  # when it runs would depend on what ran before
+    filled = _fill_holes()
     before = _descriptors()
     system = System(seed)
     try:
@@ -81,11 +82,23 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
             outcome.text = f"{len(left)} descriptors are open that nobody has any more: {sorted(left.values())[:5]}"
         put_aside(map(int, left))  # those of killed processes, which the kernel would have closed
     finally:
+        for fd in filled:
+            os.close(fd)
         sys.unraisablehook = hook
         logger.setLevel(level)
         if was_enabled:
             gc.enable()
     return outcome
+
+
+def _fill_holes() -> list[int]:
+    """Takes all descriptor numbers that are free between others. What is opened then has the same order of numbers in
+    every process; and by their order the kernel tells what is readable."""
+    filled = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
+    highest = max(map(int, _descriptors()))
+    while filled[-1] < highest:
+        filled.append(os.dup(filled[0]))
+    return filled
 
 
 _aside: list[int] = []

@@ -61,6 +61,19 @@ def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
     assert [int(one) for one in run.stdout.split()] == [one.hash for one in here[:3]]
 
 
+def test_a_seed_is_the_same_run_whatever_numbers_descriptors_have() -> None:
+    """The kernel tells what is readable in an order that goes by them, and a process may have holes between them."""
+    before = run_seed(10010).hash
+    fds = [os.open(os.devnull, os.O_RDONLY) for _ in range(20)]
+    try:
+        for fd in fds[3:12:4]:
+            os.close(fds.pop(fds.index(fd)))
+        assert run_seed(10010).hash == before
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
 def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of programs on a host without a node, which send again what they don't know to be delivered."""
     from spindle.relay.claims import RelayClaims
