@@ -82,6 +82,7 @@ class _End:
             self._give_back()
             raise shortage(error, "a link") or error from error
         self.view = self.memory.view()
+        session._channel.add_port(-self.id, self.user)  # whoever waits hears of the node's end
 
     def _give_back(self) -> None:
         from spindle.proto import attach_pb2 as pb
@@ -93,6 +94,7 @@ class _End:
         """Idempotent."""
         if not self.closed:
             self.closed = True
+            self._session._channel.remove_port(-self.id)
             try:
                 self._give_back()
             finally:
@@ -265,13 +267,13 @@ class Port:
         """The next message, or None after so long. Raises LinkError, NodeStopped."""
         until_s = time.monotonic() + timeout_s
         while not self._waiting:
+            self._end.check()
             for life, sender, data in self._end.user.messages():
                 if len(data) >= _HEAD.size:
                     call = _HEAD.unpack_from(data)[0]
                     self._waiting.append(Message(data[_HEAD.size :], node_of(life), sender, call, life))
             if self._waiting:
                 break
-            self._end.check()
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return None
