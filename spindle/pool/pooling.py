@@ -40,12 +40,12 @@ LOG = logging.getLogger("spindle.links")
 class Pooling:
     """The pool of one node. `start()` once, `stop()` from the loop.
 
-    on_lost(life, why)   a connection has ended by itself; on the loop
+    on_lost(whose, why)  a connection has ended by itself; on the loop. `whose` as connected() was told
     on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
     """
 
     def __init__(self, life: int, loop: asyncio.AbstractEventLoop, spin_s: float,
-                 on_lost: Callable[[int, str], None], on_lacking: Callable[[int, int], None]) -> None:
+                 on_lost: Callable[[object, str], None], on_lacking: Callable[[int, int], None]) -> None:
         self.life = life
         self._loop, self._spin_s = loop, spin_s
         self._on_lost, self._on_lacking = on_lost, on_lacking
@@ -53,6 +53,7 @@ class Pooling:
         self._mapped: OrderedDict[tuple[int, int], Mapping] = OrderedDict()
         self._here: set[int] = set()  # lives of nodes of this host
         self._lives: dict[int, int] = {}  # of connections by their number
+        self._numbers: dict[object, int] = {}  # of connections by who has them: numbers are used again
         self._futures: set[asyncio.Future[Any]] = set()
         self._stopping = self._closed = False
         self.regions = Regions()
@@ -160,15 +161,21 @@ class Pooling:
 
     # --- on the thread
 
-    def connected(self, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
-        """A connection to a node is there; `grant` and `directory` as it has told them."""
+    def connected(self, whose: object, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
+        """A connection to a node is there; `grant` and `directory` as it has told them. An earlier one to the same life
+        of it ends."""
+        for known in [known for known, number in self._numbers.items() if self._lives[number] == life]:
+            self.disconnect(known)
+        self._numbers[whose] = peer
         self._add(life, peer, directory, grant)
 
-    def disconnect(self, life: int) -> None:
-        """That life of a node has gone."""
-        for peer in self.pool.connections(life):
-            self._lives.pop(peer, None)
-            self.pool.remove_connection(peer)
+    def disconnect(self, whose: object) -> None:
+        """That connection is over. Idempotent."""
+        peer = self._numbers.pop(whose, None)
+        if peer is None:
+            return
+        life = self._lives.pop(peer)
+        self.pool.remove_connection(peer)
         self.finder.remove_node(life)
         self._here.discard(life)
         for place in [place for place in self._mapped if place[0] == life]:
@@ -226,9 +233,9 @@ class Pooling:
     def _look_for_failures(self) -> None:
         if not self.pool.has_failed:
             return
-        for peer, why in self.regions.failures().items():
-            life = self._lives.get(peer)
-            if life is not None:
-                self.disconnect(life)
+        failures = self.regions.failures()
+        for whose, peer in list(self._numbers.items()):
+            if peer in failures:
+                self.disconnect(whose)
                 with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._on_lost, life, why)
+                    self._loop.call_soon_threadsafe(self._on_lost, whose, failures[peer])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spindle.transport.peer import Peer
     from spindle.transport.peers import Peers
 
-KINDS = ("link_offer", "link_map", "link_mapped")
+KINDS = ("link_offer", "link_map", "link_mapped", "link_over")
 LOG = logging.getLogger("spindle.links")
 
 
@@ -72,6 +72,9 @@ class NodeLinks:
         elif kind == "link_map":
             close_all(fds)
             self.neighbours.heard_map(peer, message.link_map)
+        elif kind == "link_over":
+            close_all(fds)
+            self.neighbours.heard_over(peer, message.link_over)
         else:
             self.neighbours.heard_mapped(peer, message.link_mapped, fds)
 

@@ -23,7 +23,7 @@ from tests.support import wait_until
 
 @pytest.fixture(params=KINDS)
 def group(request: pytest.FixtureRequest, runtime_dir: Path) -> Iterator[Group]:
-    with group_of(request.param, runtime_dir, 2) as made:
+    with group_of(request.param, runtime_dir, 2 if request.param == "one host" else 3) as made:  # a majority
         yield made
 
 
@@ -118,29 +118,36 @@ def test_a_writer_that_is_started_anew_is_another_one(group: Group) -> None:
         link.region("table2", change=True).write(0, b"again")
 
 
-def test_a_node_that_hangs_is_waited_for(group: Group) -> None:
-    """An open and a call wait up to their bounds, and say who doesn't answer; when it goes on, so do links."""
-    near, far = Links(group.session(1)), Links(group.session(2))
-    port = far.listen(9)
-    group.daemon(2).process.send_signal(signal.SIGSTOP)
-    try:
-        with pytest.raises((TimeoutError, ConnectionEnded), match="node 2 has not answered"):
-            near.open(2, timeout_s=0.5).send(b"early", 9)
-    finally:
-        group.daemon(2).process.send_signal(signal.SIGCONT)
-
-    def sends() -> bool:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("hangs", [1, 2])
+def test_a_node_that_hangs_is_waited_for(runtime_dir: Path, kind: str, hangs: int) -> None:
+    """An open waits up to its bound and says who doesn't answer; a second one too. When the node goes on, so do links,
+    in both directions."""
+    other = 3 - hangs
+    with group_of(kind, runtime_dir, 2, "membership.suspect_timeout_s=60") as group:
+        near, far = Links(group.session(other)), Links(group.session(hangs))
+        port = far.listen(9)
+        group.daemon(hangs).process.send_signal(signal.SIGSTOP)
         try:
-            with near.open(2) as link:
-                link.send(b"late", 9)
-        except SpindleError:
-            return False
-        return True
-
-    wait_until(sends, 20, what="links to a node that goes on")
-    wait_until(lambda: (one := port.receive(0.1)) is not None and one.data == b"late")
-    with Links(group.session(2)).open(1) as link, near.offer("here", 64):
-        assert link.region("here").read(0, 8) == bytes(8)
+            opens = [Doing(lambda: near.open(hangs)) for _ in range(2)]
+            for one in opens:
+                assert isinstance(error := one.ended(15), ConnectionEnded), error
+                assert f"node {hangs} has not answered within 5 s" in str(error)
+        finally:
+            group.daemon(hangs).process.send_signal(signal.SIGCONT)
+        with near.open(hangs) as link:
+            link.send(b"late", 9)
+            assert (one := port.receive()) is not None and one.data == b"late"
+            with far.open(other) as back, near.offer("here", 64):
+                assert back.region("here").read(0, 8) == bytes(8)
+                group.daemon(hangs).process.send_signal(signal.SIGSTOP)
+                try:
+                    call = Doing(lambda: link.call(9, b"x"))
+                finally:
+                    group.daemon(hangs).process.send_signal(signal.SIGCONT)
+                assert (message := port.receive()) is not None
+                port.answer(message, b"y")
+                assert call.ended() == b"y"
 
 
 def test_both_begin_at_once(group: Group) -> None:
