@@ -198,6 +198,8 @@ class Neighbours:
             self._begin(peer)
 
     async def _connect_shm(self, known: _Neighbour) -> None:
+        if self._known.get(known.peer.node_id) is not known:  # over before it has begun; its descriptors are closed
+            return
         pooling = self._pooling()
         try:
             with Loose(known.fds) as fds:
