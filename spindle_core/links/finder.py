@@ -170,8 +170,8 @@ class Finder:
 
     def _open_found(self, link: Link, name: str, opened: Callable[[int, str], None], change: bool,
                     entry: Entry | None, why: str) -> None:
-        if entry is None:
-            opened(-1, why)
+        if entry is None or not link.is_open:
+            opened(-1, why or "this link is over")
             return
         key, size, rights, remote_key, remote = GRANT.unpack(entry.grant)
         if entry.writer != self._own_id:
@@ -203,15 +203,15 @@ class Finder:
         for place in [place for place in self._links if place[0] == link.id]:
             del self._links[place]
 
-    def _renewed(self, link: Link, handle: int, entry: Entry | None, _why: str) -> None:
-        known = self._links.get((link.id, handle))
-        if known is None or not link.is_open:
+    def _renewed(self, link: Link, handle: int, known: tuple[str, bytes], entry: Entry | None, _why: str) -> None:
+        if not link.is_open:
             return
-        name, grant = known
-        if entry is None or entry.grant != grant:
+        if self._links.get((link.id, handle)) is not known:  # closed meanwhile; another one may have the handle
+            link.look_again()
+        elif entry is None or entry.grant != known[1]:
             link.end_region(handle)
         else:
-            link.renew(handle, self._cache[link.node, name][1])
+            link.renew(handle, self._cache[link.node, known[0]][1])
 
     def advance(self, now_ns: int) -> None:
         """Takes what lookups have read, sends those that wait, and renews leases that were used up."""
@@ -222,7 +222,7 @@ class Finder:
             if known is None:
                 link.end_region(handle)
                 continue
-            self.look_up(link.node, known[0], now_ns, partial(self._renewed, link, handle))
+            self.look_up(link.node, known[0], now_ns, partial(self._renewed, link, handle, known))
         while self._queue and self._slots:
             if not self._post(self._queue.pop(0), now_ns):
                 break

@@ -203,6 +203,10 @@ cdef class Link:
         self.state.handles[<uint32_t>handle].ended = 1
         self.state.waits = 0
 
+    def look_again(self):
+        """The region whose lease its next request waits for is open no more: that is looked at once more."""
+        self.state.waits = 0
+
     def close_region(self, handle):
         """The user needs the region no more; what is on the way goes on."""
         self.check(handle, b"close")
@@ -384,7 +388,10 @@ cdef class Pool:
             elif link is None or link.state.state == LINK_CLOSING:
                 continue
             elif e.kind == ERRAND_LEASE:
-                leases.append((link, e.what))
+                if link.state.handles[e.what].open:
+                    leases.append((link, e.what))
+                else:
+                    link.state.waits = 0                   # closed meanwhile: its request is looked at once more
             elif e.kind == ERRAND_SEND:
                 self.send_long(link)
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
