@@ -9,6 +9,7 @@ Rules: a link, a port or a region is for one thread at a time. What a program ha
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import struct
 import time
@@ -119,7 +120,8 @@ class Region:
         """Bytes of the region, at most the link's memory. An aligned word of 8 is whole, more may be half changed.
         Raises LinkError."""
         link = self.link
-        link.user.read(self.handle, offset, length, link.buffer, cookie=link.next_cookie())
+        cookie = link.begin(self, offset, length)
+        link.user.read(self.handle, offset, length, link.buffer, cookie=cookie)
         link.carry_out(self)
         return bytes(link.view[:length])
 
@@ -127,19 +129,22 @@ class Region:
         """Returns when they are there. Raises LinkError; "refused" unless the region's owner named this node."""
         link = self.link
         size = len(data)
+        cookie = link.begin(self, offset, size)
         link.view[:size] = data
-        link.user.write(self.handle, offset, size, link.buffer, cookie=link.next_cookie())
+        link.user.write(self.handle, offset, size, link.buffer, cookie=cookie)
         link.carry_out(self)
 
     def compare_swap(self, offset: int, expected: int, desired: int) -> int:
-        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`; returns what it was. Raises
-        LinkError."""
-        self.link.user.compare_swap(self.handle, offset, expected, desired, cookie=self.link.next_cookie())
+        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`, both modulo 2**64; returns what it was.
+        Raises LinkError."""
+        cookie = self.link.begin(self, offset)
+        self.link.user.compare_swap(self.handle, offset, expected % (1 << 64), desired % (1 << 64), cookie=cookie)
         return self.link.carry_out(self)
 
     def fetch_add(self, offset: int, value: int) -> int:
         """The word grows by `value`, modulo 2**64; returns what it was. Raises LinkError."""
-        self.link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=self.link.next_cookie())
+        cookie = self.link.begin(self, offset)
+        self.link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=cookie)
         return self.link.carry_out(self)
 
     def close(self) -> None:
@@ -159,9 +164,9 @@ class Link:
         self.node_id, self.timeout_s = node_id, timeout_s
         self.user, self.buffer, self.view, self.id = (
             self._end.user, self._end.buffer, self._end.view, self._end.id)
-        self._cookies = itertools.count(1)
         self._calls = itertools.count(1)
         self._cookie = 0
+        self._pending = False  # the request of that cookie may use the link's memory
         self._early: deque[tuple[int, int, bytes]] = deque()  # messages that nobody has waited for yet
 
     def region(self, name: str, *, change: bool = False) -> Region:
@@ -180,18 +185,24 @@ class Link:
         self._end.check()
         return self._session._channel.request(**request)[0]
 
-    def next_cookie(self) -> int:
-        """That of the request that is added now."""
-        self._cookie = next(self._cookies)
+    def begin(self, region: Region | None = None, offset: int = 0, length: int = 0) -> int:
+        """Before a request: its cookie. What nobody waits for any more may still use the link's memory: that is waited
+        for, since it would carry out what it finds there then. Raises LinkError, NodeStopped, TimeoutError."""
+        self._end.check()
+        self.user.drop()
+        if self._pending:
+            with contextlib.suppress(LinkError):  # of that one
+                self._completed(None, time.monotonic() + self.timeout_s)
+            self._end.check()
+        if region is not None and (offset < 0 or not 0 <= length <= len(self.view)):
+            raise LinkError(f"region {region.name!r} of node {self.node_id}: {length} bytes at {offset} in one request; "
+                            f"there may be from 0 to {len(self.view)}, the link's memory (open it with more)", "wrong")
+        self._cookie += 1
         return self._cookie
 
     def carry_out(self, region: Region | None = None) -> int:
         """Submits what was added last; returns what an atomic found, once it is done. LinkError, TimeoutError."""
-        try:
-            self._end.check()
-        except SpindleError:
-            self.user.drop()
-            raise
+        self._pending = True
         self.user.submit()
         return self._completed(region, time.monotonic() + self.timeout_s)
 
@@ -200,6 +211,7 @@ class Link:
             for cookie, status, value in self.user.take():
                 if cookie != self._cookie:
                     continue  # of one that nobody waits for any more
+                self._pending = False
                 if status == "done":
                     return int(value)
                 what = f"region {region.name!r}" if region is not None else "a message"
@@ -218,10 +230,11 @@ class Link:
             raise ConfigError(f"a message of {len(data)} bytes: {MESSAGE_MAX} are the limit")
         if size > len(self.view):
             raise ConfigError(f"a message of {len(data)} bytes doesn't fit the link's memory of {len(self.view)}")
-        self._end.check()
+        cookie = self.begin()
         self.view[: _HEAD.size] = _HEAD.pack(call)
         self.view[_HEAD.size : size] = data
-        self.user.send(size, self.buffer, port=port, to=to, cookie=self.next_cookie())
+        self._pending = True
+        self.user.send(size, self.buffer, port=port, to=to, cookie=cookie)
         self._completed(None, time.monotonic() + self.timeout_s)
 
     def call(self, port: int, data: bytes) -> bytes:

@@ -201,3 +201,35 @@ def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
         wait_until(is_gone, what="the region's end")
         Links(sessions[2]).listen(11).close()
 
+
+
+def test_what_was_given_up_waiting_for_is_carried_out_as_it_was_asked(sessions: Sessions) -> None:
+    """A message that nobody waits for any more lies in the link's memory until the receiver has room for it: the next
+    one waits for that, and does not take its place."""
+    with Links(sessions[2]).listen(9) as port, Links(sessions[1]).open(2, timeout_s=0.2) as link:
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while True:
+                link.send(b"%d" % sent + bytes(10_000), 9)
+                sent += 1
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="node 2 has not answered within"):
+                link.send(b"later", 9)
+        came = []
+        while message := port.receive(0.5):
+            came.append(message.data.rstrip(b"\0"))
+        assert came == [b"%d" % number for number in range(sent + 1)]
+        link.send(b"at last", 9)
+        assert (message := port.receive()) is not None and message.data == b"at last"
+
+
+def test_a_request_larger_than_the_memory_of_its_link_says_so(sessions: Sessions) -> None:
+    with Links(sessions[2]).offer("large", 8192, writer=1), Links(sessions[1]).open(2, memory=4096) as link:
+        region = link.region("large", change=True)
+        for wrong in (lambda: region.read(0, 4097), lambda: region.write(0, bytes(4097)), lambda: region.read(-1, 8),
+                      lambda: region.read(0, -1), lambda: region.write(-8, b"x")):
+            with pytest.raises(LinkError, match=r"there may be from 0 to 4096, the link's memory") as error:
+                wrong()
+            assert error.value.status == "wrong"
+        region.write(0, bytes(4095) + b"!")
+        assert region.read(4095, 1) == b"!"
