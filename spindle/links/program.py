@@ -10,7 +10,7 @@ Rules: a link, a port or a region is for one thread at a time. What a program ha
 from __future__ import annotations
 
 import contextlib
-import itertools
+import os
 import struct
 import time
 from collections import OrderedDict, deque
@@ -21,6 +21,8 @@ from spindle.errors import ConfigError, LinkError, SpindleError, shortage
 from spindle.pool.lives import node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spindle.client.session import Session
     from spindle_core.links.user import LinkUser
     from spindle_core.memory import Mapping
@@ -154,6 +156,13 @@ class Region:
         self.link.ask(close_region=pb.CloseRegion(link=self.link.id, handle=self.handle))
 
 
+def _numbers() -> Iterator[int]:
+    """Numbers of calls: nobody but who was called can know one, so nobody else can answer, and no link that another
+    program has in another life of a node takes an answer for its own."""
+    while True:
+        yield from (number for number in struct.unpack("<64Q", os.urandom(512)) if number)
+
+
 class Link:
     """A link to one node; `Links.open()` makes it. `user`, `buffer` and `view` are for programs that hand over lists of
     requests themselves (spindle_core.links.user): the end of the link, the handle of its memory, and that memory."""
@@ -164,10 +173,11 @@ class Link:
         self.node_id, self.timeout_s = node_id, timeout_s
         self.user, self.buffer, self.view, self.id = (
             self._end.user, self._end.buffer, self._end.view, self._end.id)
-        self._calls = itertools.count(1)
+        self._calls = _numbers()
         self._cookie = 0
         self._pending = False  # the request of that cookie may use the link's memory
-        self._early: deque[tuple[int, int, bytes]] = deque()  # messages that nobody has waited for yet
+        self._calling = 0  # the call that is waited for
+        self._answer: bytes | None = None
 
     def region(self, name: str, *, change: bool = False) -> Region:
         """A region of that node by name; with `change` also to write it or to change its words.
@@ -240,21 +250,22 @@ class Link:
     def call(self, port: int, data: bytes) -> bytes:
         """A message to a port, and the answer to it. Raises LinkError, TimeoutError."""
         until_s = time.monotonic() + self.timeout_s
-        number = next(self._calls)
-        self.send(data, port, call=number)
+        self._calling, self._answer = next(self._calls), None
+        self.send(data, port, call=self._calling)
         while True:
             self._keep_messages()
-            while self._early:
-                _, _, answer = self._early.popleft()
-                if _HEAD.unpack_from(answer)[0] == number:
-                    return answer[_HEAD.size :]
+            if self._answer is not None:
+                return self._answer
             if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
                 raise TimeoutError(f"port {port} of node {self.node_id} has not answered within {self.timeout_s:g} s")
             self._end.check()
             self.user.take()
 
     def _keep_messages(self) -> None:
-        self._early += (one for one in self.user.messages() if len(one[2]) >= _HEAD.size)
+        """Of all that comes only the answer that is waited for: what others send is theirs to keep."""
+        for _, _, data in self.user.messages():
+            if len(data) >= _HEAD.size and _HEAD.unpack_from(data)[0] == self._calling != 0:
+                self._answer = data[_HEAD.size :]
 
     def close(self) -> None:
         """Idempotent."""

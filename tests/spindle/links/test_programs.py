@@ -233,3 +233,24 @@ def test_a_request_larger_than_the_memory_of_its_link_says_so(sessions: Sessions
             assert error.value.status == "wrong"
         region.write(0, bytes(4095) + b"!")
         assert region.read(4095, 1) == b"!"
+
+
+def test_only_who_was_called_can_answer(sessions: Sessions) -> None:
+    """Others who send to the caller's link are passed over, whatever call they name; and what comes while nobody calls
+    is not kept."""
+    with Links(sessions[2]).listen(7) as port, Links(sessions[1]).open(2) as link, Links(sessions[2]).open(1) as other:
+        for number in (1, 2, 3, 1 << 63):
+            other.send(b"forged", to=link.id, call=number)
+        answers: list[bytes] = []
+        thread = threading.Thread(target=lambda: answers.append(link.call(7, b"?")))
+        thread.start()
+        message = port.receive()
+        assert message is not None and message.call
+        for number in (0, 1, 2, 3, message.call ^ 1, message.call + 1):
+            other.send(b"forged", to=link.id, call=number)
+        port.answer(message, b"!")
+        thread.join()
+        assert answers == [b"!"]
+        with pytest.raises(LinkError, match="nobody is there"):  # a port has no other name than its number
+            link.send(b"by its link", to=port._end.id)
+        assert port.receive(0.05) is None
