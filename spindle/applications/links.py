@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 LINKS_MAX = 256  # of one application
 REGIONS_MAX = 64
+REACHED_MAX = 256  # regions that its links have opened, of the 4096 of a node
 MEMORY_MAX = 1 << 30  # bytes of all its links and regions
 LINK_BYTES = 320 << 10  # about what a link costs beside its memory
 RIGHT_CHANGE = 2 | 4  # of regions.pxd: to write, to change words
+PORTS_MAX = 65535  # links.pxd
 NO_PORT = 0xFFFFFFFF
 ANY_PORT = "port/*"  # who may publish a topic of that name may send to all
 
@@ -50,6 +52,7 @@ class _OpenLink:
     def __init__(self, link: Link, node_life: int, memory: Mapping, ring_end: int, heard: int) -> None:
         self.link, self.life, self.memory = link, node_life, memory
         self.ring_end, self.heard = ring_end, heard
+        self.handles: set[int] = set()  # of regions that it has opened
 
     @property
     def bytes(self) -> int:
@@ -63,7 +66,8 @@ class ApplicationLinks:
         self._links, self._who, self._permissions, self._within = links, who, permissions, within
         self._open: dict[int, _OpenLink] = {}
         self._regions: dict[str, Mapping] = {}
-        self._opening = 0  # links that are being opened
+        self._opening = self._offering = self._finding = 0  # links, regions and handles that are being made
+        self._reserved = 0  # bytes of these
         self.ended = False
 
     # --- links
@@ -74,15 +78,17 @@ class ApplicationLinks:
         from spindle_core.memory import Mapping
 
         self._check_host()
+        if wanted.port > PORTS_MAX or not (wanted.node_id or wanted.port):
+            raise ConfigError(f"port {wanted.port}: must be between 1 and {PORTS_MAX}")
         if wanted.port:
             name = port_name(wanted.port)
             (self._permissions.check_publish if wanted.node_id else self._permissions.check_subscribe)(name)
-        if not wanted.node_id and not wanted.port:
-            raise ConfigError("a link leads to a node, or is bound to a port: this one does neither")
         if len(self._open) + self._opening >= LINKS_MAX:
             raise ConfigError(f"{LINKS_MAX} links of one program are the limit")
-        self._check_room(LINK_BYTES + wanted.memory, f"a link with {wanted.memory} bytes of memory")
+        size = LINK_BYTES + wanted.memory
+        self._check_room(size, f"a link with {wanted.memory} bytes of memory")
         self._opening += 1
+        self._reserved += size
         try:
             pooling = self._links.pooling()
             life = await self._links.neighbours.reach(wanted.node_id) if wanted.node_id else 0
@@ -93,6 +99,8 @@ class ApplicationLinks:
                 except OSError as error:
                     if isinstance(error, SpindleError):
                         raise
+                    if isinstance(error, ConnectionError):  # of the pool: it went while this was on its way
+                        raise ConnectionEnded(f"node {wanted.node_id} has gone") from error
                     raise shortage(error, "another link") or NoResources(f"no link: {error}") from error
             if self.ended:
                 fds.close()
@@ -102,6 +110,7 @@ class ApplicationLinks:
             return pb.Reply(link=pb.LinkOpened(link=opened.link.id, buffer=0)), fds
         finally:
             self._opening -= 1
+            self._reserved -= size
 
     async def _make(self, pooling: Pooling, life: int, wanted: pb.OpenLink, memory: Mapping, made: Loose
                     ) -> tuple[_OpenLink, Loose]:
@@ -151,17 +160,17 @@ class ApplicationLinks:
         return opened
 
     async def _close(self, opened: _OpenLink) -> None:
-        pooling = self._links.pooling()
-
-        def close_link() -> None:
-            pooling.finder.forget(opened.link)
-            pooling.pool.close_link(opened.link)
-
         try:
+            pooling = self._links.pooling()
+
+            def close_link() -> None:
+                pooling.finder.forget(opened.link)
+                pooling.pool.close_link(opened.link)
+
             await pooling.do(close_link)
-        finally:
-            with contextlib.suppress(OSError, ValueError):  # the pool has ended
+            with contextlib.suppress(OSError, ValueError):  # the pool has ended meanwhile
                 pooling.driver.unhear(opened.heard)
+        finally:  # also where the node has stopped
             os.close(opened.heard)
             os.close(opened.ring_end)
 
@@ -176,16 +185,30 @@ class ApplicationLinks:
         opened = self._open.get(wanted.link)
         if opened is None or not opened.life:
             raise ConfigError(f"link {wanted.link:#x} is not open, or leads to no node")
+        if self._finding + sum(len(one.handles) for one in self._open.values()) >= REACHED_MAX:
+            raise ConfigError(f"{REACHED_MAX} regions opened over all links of one program are the limit: close some")
+        self._finding += 1
+        try:
+            return await self._open_region(opened, wanted)
+        finally:
+            self._finding -= 1
+
+    async def _open_region(self, opened: _OpenLink, wanted: pb.OpenRegion) -> pb.Reply:
+        from spindle_core.links.finder import FULL
+
         pooling = self._links.pooling()
-        link = opened.link
+        name, link = wanted.name, opened.link
         entry = await self._find(pooling, opened.life, name)
         key, size, rights = self._seen(pooling, opened.life, entry, wanted.change)
         if pooling.is_here(opened.life) and pooling.mapping_of(opened.life, key) is None:
             await self._links.neighbours.have_mapped(opened.life, key)
         handle, why = await pooling.ask(
             lambda answer: pooling.finder.open(link, name, time.monotonic_ns(), answer, change=wanted.change))
+        if handle == FULL:
+            raise ConfigError(f"{why}: close one, or open another link")
         if handle < 0:
-            raise ConnectionEnded(why)
+            raise ConnectionEnded(why.replace(str(opened.life), str(node_of(opened.life))))
+        opened.handles.add(handle)
         return pb.Reply(region=pb.RegionOpened(handle=handle, size=size, rights=rights))
 
     async def _find(self, pooling: Pooling, life: int, name: str) -> Entry:
@@ -219,23 +242,33 @@ class ApplicationLinks:
             await pooling.do(lambda: pooling.finder.close(opened.link, wanted.handle))
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        opened.handles.discard(wanted.handle)
 
     # --- regions that it offers
 
     async def offer(self, wanted: pb.OfferRegion) -> tuple[pb.Reply, list[int]] | None:
         """Raises ConfigError, ConnectionEnded, AccessDenied, NoResources."""
-        from spindle_core.memory import Mapping
-
         self._check_host()
         self._permissions.check_declare(wanted.name)
         if not wanted.size:
             raise ConfigError(f"region {wanted.name!r} must have at least a byte")
-        if len(self._regions) >= REGIONS_MAX:
+        if len(self._regions) + self._offering >= REGIONS_MAX:
             raise ConfigError(f"{REGIONS_MAX} regions of one program are the limit")
         if wanted.writer and wanted.atomics:
             raise ConfigError(f"region {wanted.name!r} is open to the writes of one node, or to atomics of all: not "
                               "to both")
         self._check_room(wanted.size, f"region {wanted.name!r} of {wanted.size} bytes")
+        self._offering += 1
+        self._reserved += wanted.size
+        try:
+            return await self._offer(wanted)
+        finally:
+            self._offering -= 1
+            self._reserved -= wanted.size
+
+    async def _offer(self, wanted: pb.OfferRegion) -> tuple[pb.Reply, list[int]] | None:
+        from spindle_core.memory import Mapping
+
         pooling = self._links.pooling()
         life = await self._links.neighbours.reach(wanted.writer) if wanted.writer else 0
         try:
@@ -247,6 +280,10 @@ class ApplicationLinks:
                 wanted.name, memory, writer=life, atomics=wanted.atomics))
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        except ConnectionError as error:
+            if isinstance(error, SpindleError):
+                raise
+            raise ConnectionEnded(f"node {wanted.writer}, which was to write, has gone") from error
         if self.ended:
             await pooling.do(lambda: pooling.exports.end(wanted.name, time.monotonic_ns()))
             return None
@@ -267,7 +304,8 @@ class ApplicationLinks:
             raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
 
     def _check_room(self, size: int, what: str) -> None:
-        used = sum(one.bytes for one in self._open.values()) + sum(one.size for one in self._regions.values())
+        used = self._reserved + sum(one.bytes for one in self._open.values()) + sum(
+            one.size for one in self._regions.values())
         if used + size > MEMORY_MAX:
             raise ConfigError(f"{what}: {MEMORY_MAX >> 20} MiB for all links and regions of one program are the limit, "
                               f"and {used} bytes are in use")
@@ -275,8 +313,9 @@ class ApplicationLinks:
     async def end(self) -> None:
         """The application has gone. Idempotent."""
         self.ended = True
-        with contextlib.suppress(SpindleError):  # the node ends as well
-            for number in list(self._open):
+        for number in list(self._open):
+            with contextlib.suppress(SpindleError):  # the node ends as well
                 await self.close(number)
-            for name in list(self._regions):
+        for name in list(self._regions):
+            with contextlib.suppress(SpindleError):
                 await self.end_region(name)

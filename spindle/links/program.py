@@ -17,7 +17,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import ConfigError, LinkError, SpindleError, shortage
+from spindle.errors import ConfigError, LinkError, shortage
 from spindle.pool.lives import node_of
 
 if TYPE_CHECKING:
@@ -48,6 +48,13 @@ def check_host(session: Session) -> None:
     """Raises ConfigError for a session with a node of another host."""
     if not session.beside_node:
         raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
+
+
+def in_range(what: str, number: int, least: int, most: int) -> int:
+    """The number. Raises ConfigError for one that can't be."""
+    if not least <= number <= most:
+        raise ConfigError(f"{what} {number}: must be between {least} and {most}")
+    return number
 
 
 @dataclass(frozen=True)
@@ -137,8 +144,8 @@ class Region:
         link.carry_out(self)
 
     def compare_swap(self, offset: int, expected: int, desired: int) -> int:
-        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`, both modulo 2**64; returns what it was.
-        Raises LinkError."""
+        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`, both modulo 2**64; returns what it
+        was. Raises LinkError."""
         cookie = self.link.begin(self, offset)
         self.link.user.compare_swap(self.handle, offset, expected % (1 << 64), desired % (1 << 64), cookie=cookie)
         return self.link.carry_out(self)
@@ -205,7 +212,7 @@ class Link:
                 self._completed(None, time.monotonic() + self.timeout_s)
             self._end.check()
         if region is not None and (offset < 0 or not 0 <= length <= len(self.view)):
-            raise LinkError(f"region {region.name!r} of node {self.node_id}: {length} bytes at {offset} in one request; "
+            raise LinkError(f"region {region.name!r} of node {self.node_id}: {length} bytes at {offset} in a request; "
                             f"there may be from 0 to {len(self.view)}, the link's memory (open it with more)", "wrong")
         self._cookie += 1
         return self._cookie
@@ -373,12 +380,15 @@ class Links:
         timeout_s: how long its calls wait.
         Raises ConnectionEnded where there is no such node, ConfigError beyond a limit, AccessDenied, NoResources.
         """
+        in_range("node", node_id, 0, 0xFFFFFFFF)
+        in_range("port", port, 0, 65535)
+        in_range("memory", memory, 0, 1 << 30)
         return Link(self._session, node_id or self._session.node_id, port, memory, timeout_s)
 
     def listen(self, port: int) -> Port:
         """Takes what is sent to this port (1 to 65535) of the own node. Raises ConfigError where somebody listens there
         already, AccessDenied."""
-        return Port(self, self._session, port)
+        return Port(self, self._session, in_range("port", port, 1, 65535))
 
     def offer(self, name: str, size: int, *, writer: int = 0, atomics: bool = False) -> OfferedRegion:
         """Memory of `size` bytes, zeros at first, that programs of all nodes may read; programs of the node `writer`
@@ -392,6 +402,8 @@ class Links:
         from spindle_core.memory import Mapping
 
         check_host(self._session)
+        in_range("size", size, 1, 1 << 30)
+        in_range("writer", writer, 0, 0xFFFFFFFF)
         _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
             name=name, size=size, writer=writer, atomics=atomics))
         with taken(frame, 1) as fds:

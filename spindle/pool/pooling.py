@@ -105,7 +105,10 @@ class Pooling:
                 self._tell(future, result, None)
 
         self._hand_over(carry_out)
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # an error of it came through here: what it was about goes now, not when garbage is looked for
 
     async def ask(self, begin: Callable[[Callable[[Any, str], None]], None]) -> tuple[Any, str]:
         """Runs `begin(answer)` on the thread; returns what `answer` is called with, then or later."""
@@ -118,7 +121,10 @@ class Pooling:
                 self._tell(future, None, error)
 
         self._hand_over(carry_out)
-        return await future
+        try:
+            return await future
+        finally:
+            del future  # an error of it came through here: what it was about goes now, not when garbage is looked for
 
     def _future(self) -> asyncio.Future[Any]:
         """One that somebody waits for, and that stop() ends."""

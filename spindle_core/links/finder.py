@@ -23,6 +23,7 @@ from spindle_core.memory import Mapping
 READ, WRITE = 1, 2  # of the rights in a grant (regions.pxd)
 READS_MAX = 64  # lookups on the way at a time; others wait
 TRIES_MAX = 100  # of an entry that is always being written
+FULL = -2  # in place of a handle: of the link or the pool no more are to be had
 CACHE_MAX = 4096  # regions that are remembered
 
 Found = Callable[[Entry | None, str], None]
@@ -164,7 +165,7 @@ class Finder:
 
     def open(self, link: Link, name: str, now_ns: int, opened: Callable[[int, str], None], change: bool = True) -> None:
         """Lets a link use a region of its node; without `change` it can only read. Calls `opened` with the handle, or
-        with -1 and why not: at once if the region is known, else from advance(). ValueError for what can't be a
+        with -1 or FULL and why not: at once if the region is known, else from advance(). ValueError for what can't be a
         name."""
         self.look_up(link.node, name, now_ns, partial(self._open_found, link, name, opened, change))
 
@@ -188,7 +189,7 @@ class Finder:
         try:
             handle = link.open_region(GRANT.pack(key, size, rights, remote_key, remote), until_ns, memory)
         except (ConnectionError, ValueError) as error:
-            opened(-1, str(error))
+            opened(FULL if isinstance(error, ValueError) else -1, str(error))
             return
         self._links[link.id, handle] = name, entry.grant
         opened(handle, "")

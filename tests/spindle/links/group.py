@@ -22,6 +22,10 @@ class Group:
         self._stack, self._directories, self._running, self._made = stack, directories, running, made
         self._sessions: dict[int, Session] = {}
 
+    def directory(self, number: int) -> Path:
+        """The runtime directory of a node."""
+        return self._directories[number]
+
     def daemon(self, number: int) -> Daemon:
         if self._made:
             return self._made[number - 1].running

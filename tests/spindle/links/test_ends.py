@@ -137,7 +137,8 @@ def test_a_node_that_hangs_is_waited_for(runtime_dir: Path, kind: str, hangs: in
             group.daemon(hangs).process.send_signal(signal.SIGCONT)
         with near.open(hangs) as link:
             link.send(b"late", 9)
-            assert (one := port.receive()) is not None and one.data == b"late"
+            one = port.receive()
+            assert one is not None and one.data == b"late"
             with far.open(other) as back, near.offer("here", 64):
                 assert back.region("here").read(0, 8) == bytes(8)
                 group.daemon(hangs).process.send_signal(signal.SIGSTOP)
@@ -145,7 +146,8 @@ def test_a_node_that_hangs_is_waited_for(runtime_dir: Path, kind: str, hangs: in
                     call = Doing(lambda: link.call(9, b"x"))
                 finally:
                     group.daemon(hangs).process.send_signal(signal.SIGCONT)
-                assert (message := port.receive()) is not None
+                message = port.receive()
+                assert message is not None
                 port.answer(message, b"y")
                 assert call.ended() == b"y"
 

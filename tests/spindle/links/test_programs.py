@@ -220,7 +220,8 @@ def test_what_was_given_up_waiting_for_is_carried_out_as_it_was_asked(sessions: 
             came.append(message.data.rstrip(b"\0"))
         assert came == [b"%d" % number for number in range(sent + 1)]
         link.send(b"at last", 9)
-        assert (message := port.receive()) is not None and message.data == b"at last"
+        last = port.receive()
+        assert last is not None and last.data == b"at last"
 
 
 def test_a_request_larger_than_the_memory_of_its_link_says_so(sessions: Sessions) -> None:

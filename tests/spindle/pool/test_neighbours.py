@@ -56,8 +56,8 @@ async def works(one: Side, two: Side) -> None:
 @pytest.mark.parametrize("who", ["one", "two", "both"])
 def test_whoever_begins_both_are_connected_with_one_offer_each(local: bool, who: str) -> None:
     async def body(one: Side, two: Side) -> None:
-        reaches = [asyncio.ensure_future(side.reach()) for side in (one, two) if who in ("both", "one two".split()[
-            side.node_id - 1])]
+        begin = {"one": [one], "two": [two], "both": [one, two]}[who]
+        reaches = [asyncio.ensure_future(side.reach()) for side in begin]
         said: list[str] = []
         while one.said or two.said or not all(task.done() for task in reaches):
             for side in (one, two):
