@@ -31,6 +31,7 @@ cdef class Pool:
     cdef dict nodes              # id of a node: its connections, the shared one first
     cdef dict links              # id: its Link, until nothing of it is on the way
     cdef set closing             # Links whose users have gone
+    cdef list leaving            # memory of links that have gone, until nothing that has begun reads it
     cdef list free_places
     cdef list uses               # of each place: how often
     cdef Asker fetching

@@ -236,7 +236,7 @@ cdef class Pool:
         cdef Part part
         self.regions = regions
         self.mapping_of = mapping_of or (lambda peer, key: None)
-        self.replies = []
+        self.replies, self.leaving = [], []
         self.state.regions = regions.state
         self.nodes, self.links, self.closing = {}, {}, set()
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
@@ -354,8 +354,9 @@ cdef class Pool:
 
     @property
     def waits(self):
-        """tidy() has something to do that nothing will tell of: users that have gone, answers that had no room."""
-        return bool(self.closing) or bool(self.replies)
+        """tidy() has something to do that nothing will tell of: users that have gone and their memory, answers that had
+        no room."""
+        return bool(self.closing) or bool(self.replies) or bool(self.leaving)
 
     @property
     def has_failed(self):
@@ -397,6 +398,8 @@ cdef class Pool:
             elif link.state.state == LINK_MOVING and is_idle(&link.state):
                 self.change(link)
         self.finish_fetches()
+        if self.leaving:
+            self.leaving = [memory for memory in self.leaving if not self.regions.idle(memory)]
         for link in list(self.closing):
             look_after(self.state, &link.state)
             link.state.asker.tail = link.state.asker.head
@@ -410,8 +413,9 @@ cdef class Pool:
         for handle in list(link.opened):
             if link.state.peer != NO_PEER and self.regions_has(link, handle):
                 self.regions.forget(link.state.handles[<uint32_t>handle].region)
-        for key in link.registered.values():
+        for buffer, key in link.registered.items():
             self.regions.deregister(key)
+            self.leaving.append(link.memories[buffer].obj)
         del self.links[link.state.id]
         self.state.links[place] = NULL
         self.free_places.append(place)

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -223,8 +224,8 @@ def test_programs_that_lie_and_die_leave_nothing_and_harm_nobody(group: Group, t
         table.view[:5] = b"honest"[:5]
         region, pids = link.region("honest"), [group.daemon(number).pid for number in (1, 2)]
 
-        def held() -> list[object]:
-            return [what(pid) for pid in pids for what in (descriptors_of, mappings_of)]
+        def held() -> list[Counter[str]]:
+            return [Counter(what(pid)) for pid in pids for what in (descriptors_of, mappings_of)]
 
         def life(seed: int) -> None:
             run = subprocess.Popen([sys.executable, str(program), str(group.directory(1)), str(seed)],
@@ -244,15 +245,23 @@ def test_programs_that_lie_and_die_leave_nothing_and_harm_nobody(group: Group, t
         with Links(group.session(1)).open(2) as other:
             other.region("words", change=True).fetch_add(0, 1)
         wait_until(lambda: len(mappings_of(pids[0])) < 40, 20, what="an end of what the first one had")
-        before = [len(one) for one in held()]  # type: ignore[arg-type]
+        before = held()
         for seed in range(2, int(os.environ.get("LIARS", "25"))):
             life(seed)
         with near.open(2) as new:
             assert new.region("honest").read(0, 5) == b"hones"
             new.send(b"honest", 7)
             wait_until(lambda: (one := port.receive(0.1)) is not None and one.data == b"honest")
-        wait_until(lambda: all(len(now) <= was + 1 for now, was in zip(held(), before, strict=True)), 20,  # type: ignore[arg-type]
-                   what="an end of what they had")
+        gone: list[Counter[str]] = []
+
+        def is_gone() -> bool:
+            gone[:] = [now - was for now, was in zip(held(), before, strict=True)]
+            return all(sum(one.values()) <= 1 for one in gone)
+
+        try:
+            wait_until(is_gone, 20, what="an end of what they had")
+        except AssertionError:
+            raise AssertionError(f"still there: {gone}") from None
         for number in (1, 2):
             assert "Traceback" not in group.daemon(number).log, group.daemon(number).log
 

@@ -3,7 +3,9 @@ them any more (spindle_core/links/{exports,finder}.py)."""
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -282,3 +284,15 @@ def test_who_opens_a_region_over_a_link_that_has_gone_meanwhile_is_told(kind):
     for _ in range(100):
         stage.run()
     assert opened == [(-1, "this link is over")]
+
+
+def test_what_could_not_be_offered_is_let_go(kind):
+    stage = Stage(kind, 2)
+    exports = stage.exports[stage.hosts[0]]
+    memory = Mapping.create("refused", 4096)
+    gone = weakref.ref(memory)
+    with pytest.raises(ValueError, match="must have between 1 and 64"):
+        exports.offer("x" * 65, memory)
+    del memory
+    gc.collect()
+    assert gone() is None

@@ -5,8 +5,10 @@ Method: hosts with real pools over simulated ways, TCP connections and shared me
 
 from __future__ import annotations
 
+import gc
 import random
 import struct
+import weakref
 from typing import Any
 
 import pytest
@@ -389,6 +391,10 @@ def test_a_long_message_goes_straight_into_posted_memory(kind):
     client.say(b"short", port=5, cookie=2)
     assert completions(hosts, client, 1)[0][:2] == (2, "done")
     assert server.user.messages() == [(a.id, client.link.id, b"short")]
+    gone = weakref.ref(client.memory)
+    a.pool.close_link(client.link)
+    del client
+    until(hosts, lambda: gc.collect() >= 0 and gone() is None, rounds=50)  # whatever was read out of it, in the end
 
 
 # ---- connections ---------------------------------------------------------------------------------------------------
