@@ -200,7 +200,7 @@ class ApplicationLinks:
         name, link = wanted.name, opened.link
         entry = await self._find(pooling, opened.life, name)
         key, size, rights = self._seen(pooling, opened.life, entry, wanted.change)
-        if pooling.is_here(opened.life) and pooling.mapping_of(opened.life, key) is None:
+        if pooling.is_here(opened.life) and not await pooling.do(lambda: pooling.has_mapped(opened.life, key)):
             await self._links.neighbours.have_mapped(opened.life, key)
         handle, why = await pooling.ask(
             lambda answer: pooling.finder.open(link, name, time.monotonic_ns(), answer, change=wanted.change))

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MEMORY = 1 << 16  # bytes of a link, unless asked for otherwise
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
+SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a program may have
 TIMEOUT_S = 5.0
 SPIN_S = 50e-6  # a wait looks so long before it sleeps
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
@@ -382,7 +383,7 @@ class Links:
         """
         in_range("node", node_id, 0, 0xFFFFFFFF)
         in_range("port", port, 0, 65535)
-        in_range("memory", memory, 0, 1 << 30)
+        in_range("memory", memory, 0, SIZE_MAX)
         return Link(self._session, node_id or self._session.node_id, port, memory, timeout_s)
 
     def listen(self, port: int) -> Port:
@@ -402,7 +403,7 @@ class Links:
         from spindle_core.memory import Mapping
 
         check_host(self._session)
-        in_range("size", size, 1, 1 << 30)
+        in_range("size", size, 1, SIZE_MAX)
         in_range("writer", writer, 0, 0xFFFFFFFF)
         _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
             name=name, size=size, writer=writer, atomics=atomics))

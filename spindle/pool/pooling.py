@@ -31,7 +31,8 @@ from spindle_core.memory import Mapping
 
 T = TypeVar("T")
 
-MAPPED_MAX = 256  # regions of other nodes of this host that stay mapped though no link may use them any more
+MAPPED_MAX = 256  # regions of other nodes of this host that stay mapped though no link may use them
+MAPPED_S = 5.0  # since somebody last opened one: as long as it is mapped here its owner's end frees no memory
 AGAIN_S = 0.001  # when something could not be done at once
 LOOK_S = 1.0  # at the latest
 LOG = logging.getLogger("spindle.links")
@@ -50,7 +51,7 @@ class Pooling:
         self._loop, self._spin_s = loop, spin_s
         self._on_lost, self._on_lacking = on_lost, on_lacking
         self._work: deque[Callable[[], None]] = deque()
-        self._mapped: OrderedDict[tuple[int, int], Mapping] = OrderedDict()
+        self._mapped: OrderedDict[tuple[int, int], tuple[Mapping, float]] = OrderedDict()  # and when it was asked for
         self._here: set[int] = set()  # lives of nodes of this host
         self._lives: dict[int, int] = {}  # of connections by their number
         self._numbers: dict[object, int] = {}  # of connections by who has them: numbers are used again
@@ -127,15 +128,15 @@ class Pooling:
             del future  # an error of it came through here: what it was about goes now, not when garbage is looked for
 
     def _future(self) -> asyncio.Future[Any]:
-        """One that somebody waits for, and that stop() ends."""
+        """One that somebody waits for, and that stop() ends. Raises NodeStopped."""
+        if self._stopping:
+            raise NodeStopped("the node stops: it opens no links any more")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
         return future
 
     def _hand_over(self, work: Callable[[], None]) -> None:
-        if self._stopping:
-            raise NodeStopped("the node stops: it opens no links any more")
         self._work.append(work)
         self.driver.call()
 
@@ -157,13 +158,16 @@ class Pooling:
             return
         self._stopping = self._closed = True
         self.driver.call()
-        for future in list(self._futures):
-            if not future.done():
-                future.set_exception(NodeStopped("the node stops, and its links with it"))
+        self._end_futures()
         if self._thread.is_alive():
             self._thread.join()
         self.regions.close()
         self.driver.close()
+
+    def _end_futures(self) -> None:
+        for future in list(self._futures):
+            if not future.done():
+                future.set_exception(NodeStopped("the node stops, and its links with it"))
 
     # --- on the thread
 
@@ -189,18 +193,30 @@ class Pooling:
 
     def mapped(self, life: int, key: int, memory: Mapping) -> None:
         """A region of a node of this host is mapped."""
-        self._mapped[life, key] = memory
+        self._mapped[life, key] = memory, time.monotonic()
         while len(self._mapped) > MAPPED_MAX:
             self._mapped.popitem(last=False)
+
+    def _unmap_unused(self) -> None:
+        until_s = time.monotonic() - MAPPED_S
+        while self._mapped:
+            place = next(iter(self._mapped))
+            if self._mapped[place][1] > until_s:
+                return
+            del self._mapped[place]
 
     def mapping_of(self, life: int, key: int) -> Mapping | None:
         """A region of a node of this host, as it is mapped here; None while it isn't."""
         if life == self.life:
             return self.regions.memory_of(key)
-        memory = self._mapped.get((life, key))
+        memory, _ = self._mapped.pop((life, key), (None, 0.0))
         if memory is not None:
-            self._mapped.move_to_end((life, key))
+            self._mapped[life, key] = memory, time.monotonic()
         return memory
+
+    def has_mapped(self, life: int, key: int) -> bool:
+        """Whether it is mapped, and stays so for a while."""
+        return self.mapping_of(life, key) is not None
 
     def is_here(self, life: int) -> bool:
         """That node is on this host. Any thread may ask."""
@@ -223,18 +239,19 @@ class Pooling:
                 self.exports.advance(now_ns)
                 self.finder.advance(now_ns)
                 self._look_for_failures()
+                self._unmap_unused()
                 if not self._work and not self._stopping:
                     self.driver.drive(self._pause_s(now_ns), self._spin_s)
         except Exception:
             LOG.exception("the thread of links has ended by a defect; links of this node are over")
             self._stopping = True
-        while self._work:  # who waits is told: their futures hear of the end from whoever stops the node
-            self._work.popleft()()
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._end_futures)
 
     def _pause_s(self, now_ns: int) -> float:
         if self.finder.waits or self.pool.waits:
             return AGAIN_S
-        return min(LOOK_S, max(0.0, (self.exports.next_ns - now_ns) / 1e9))
+        return min(LOOK_S, max(AGAIN_S, (self.exports.next_ns - now_ns) / 1e9))
 
     def _look_for_failures(self) -> None:
         if not self.pool.has_failed:

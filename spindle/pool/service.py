@@ -50,7 +50,11 @@ class NodeLinks:
             try:
                 made = Pooling(life_of(self._me.node_id, self._me.incarnation), asyncio.get_running_loop(),
                                self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking)
-                made.start()
+                try:
+                    made.start()
+                except OSError:
+                    made.stop()
+                    raise
             except OSError as error:
                 raise shortage(error, "the node's links") or NoResources(f"no links: {error}") from error
             self._pooling = made

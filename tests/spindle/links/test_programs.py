@@ -193,7 +193,7 @@ def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
 
         def is_gone() -> bool:
             try:
-                link.region("goes")
+                link.region("goes").close()
             except ConnectionEnded:
                 return True
             return False
