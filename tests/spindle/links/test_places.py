@@ -1,5 +1,5 @@
-"""Goal: links do the same wherever nodes are: embedded in programs, several in one process, many of them, with encrypted
-connections; and nothing of them is left when a node stops, or in a forked child.
+"""Goal: links do the same wherever nodes are: embedded in programs, several in one process, many of them, with keys and
+encryption; and nothing of them is left when a node stops, or in a forked child.
 """
 
 from __future__ import annotations
