@@ -85,6 +85,7 @@ class Side:
             one.setblocking(False)
         self.streams.append(ours.dup())
         self.other.neighbours.take_stream(hello, theirs.detach())
+        assert self.other.neighbours.token_for(hello) is None, "it is for one connection"
         return ours.detach()
 
     def cut(self) -> None:
