@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from spindle.errors import NodeStopped
@@ -95,37 +96,30 @@ class Pooling:
 
     async def do(self, work: Callable[[], T]) -> T:
         """Runs this on the thread; returns or raises what it does. NodeStopped once the node ends."""
-        future: asyncio.Future[T] = self._future()
-
-        def carry_out() -> None:
-            try:
-                result = work()
-            except BaseException as error:
-                self._tell(future, None, error)
-            else:
-                self._tell(future, result, None)
-
-        self._hand_over(carry_out)
-        try:
-            return await future
-        finally:
-            del future  # an error of it came through here: what it was about goes now, not when garbage is looked for
+        found: T = await self._answer_to(lambda answer: answer(work()))
+        return found
 
     async def ask(self, begin: Callable[[Callable[[Any, str], None]], None]) -> tuple[Any, str]:
         """Runs `begin(answer)` on the thread; returns what `answer` is called with, then or later."""
-        future: asyncio.Future[tuple[Any, str]] = self._future()
+        found: tuple[Any, str] = await self._answer_to(lambda answer: begin(lambda found, why: answer((found, why))))
+        return found
 
-        def carry_out() -> None:
-            try:
-                begin(lambda found, why: self._tell(future, (found, why), None))
-            except BaseException as error:
-                self._tell(future, None, error)
-
-        self._hand_over(carry_out)
+    async def _answer_to(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
+        future = self._future()
+        self._hand_over(partial(self._begin, begin, future))
         try:
             return await future
         finally:
-            del future  # an error of it came through here: what it was about goes now, not when garbage is looked for
+            del future  # its error refers to this frame: what that is about goes now, not with the garbage
+
+    def _begin(self, begin: Callable[[Callable[[Any], None]], None], future: asyncio.Future[Any]) -> None:
+        """On the thread."""
+        try:
+            begin(partial(self._tell, future))
+        except (ValueError, OSError) as error:  # what was wrong with a request: whence is of no interest, see above
+            self._tell(future, None, error.with_traceback(None))
+        except BaseException as error:
+            self._tell(future, None, error)
 
     def _future(self) -> asyncio.Future[Any]:
         """One that somebody waits for, and that stop() ends. Raises NodeStopped."""
@@ -140,7 +134,7 @@ class Pooling:
         self._work.append(work)
         self.driver.call()
 
-    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
         def tell() -> None:
             if future.done():
                 return

@@ -179,8 +179,8 @@ cdef class LinkUser:
 
     def wait(self, double timeout_s, double spin_s=0.0):
         """Blocks until there are completions or messages, the link is broken or its node has ended (True), or for
-        `timeout_s` seconds (False). It looks for `spin_s` seconds before it sleeps. A signal ends the wait: False, or what its handler
-        raises."""
+        `timeout_s` seconds (False). It looks for `spin_s` seconds before it sleeps. A signal ends the wait: False, or
+        what its handler raises."""
         cdef uint64_t now = monotonic_ns()
         cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
         cdef bint found = False

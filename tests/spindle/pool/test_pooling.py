@@ -73,7 +73,7 @@ def test_work_is_done_on_the_thread_in_order_and_its_errors_come_back() -> None:
 def test_who_waits_when_the_node_stops_is_told() -> None:
     async def body(pool: Pooling) -> None:
         asks = [asyncio.ensure_future(pool.ask(lambda answer: None)) for _ in range(3)]
-        asks[2].cancel()
+        asks[2].cancel()  # before its work has begun
         given_up = asyncio.ensure_future(pool.ask(lambda answer: None))
         await asyncio.sleep(0.01)
         given_up.cancel()
@@ -86,6 +86,23 @@ def test_who_waits_when_the_node_stops_is_told() -> None:
                 await one
         with pytest.raises(NodeStopped):
             await pool.do(lambda: None)
+
+    run(body)
+
+
+def test_who_gives_up_waiting_leaves_the_thread_alone() -> None:
+    """Also where the answer comes later."""
+    async def body(pool: Pooling) -> None:
+        hold, later = threading.Event(), []
+        waits = [asyncio.ensure_future(one) for one in (
+            pool.do(lambda: hold.wait(10)), pool.do(lambda: 1), pool.do(lambda: 1 // 0), pool.ask(later.append))]
+        await asyncio.sleep(0.01)
+        for one in waits:
+            one.cancel()
+        await asyncio.wait(waits)
+        hold.set()
+        await pool.do(lambda: later[0]("late", ""))
+        assert await pool.do(lambda: 5) == 5
 
     run(body)
 
