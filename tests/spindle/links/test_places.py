@@ -17,7 +17,9 @@ from spindle.client.embedding import embed
 from spindle.config.settings import NodeConfig
 from spindle.errors import LinkError, NodeStopped, SpindleError
 from spindle.links import Links
+from spindle.node.node import Node
 from spindle.security import ktls
+from spindle.transport.network import DataHello
 from tests.spindle.links.group import KINDS, descriptors_of, group_of
 
 
@@ -113,6 +115,11 @@ def test_links_between_hosts_with_keys(runtime_dir: Path, tmp_path: Path) -> Non
     with group_of("hosts", runtime_dir, 2, f'network.secret="{secret}"') as group:
         with Links(group.session(1)).offer("table", 64), Links(group.session(2)).open(1) as link:
             assert link.region("table").read(0, 8) == bytes(8)
+
+
+def test_who_comes_before_a_node_has_started_is_expected_by_nobody(runtime_dir: Path) -> None:
+    """The port for other hosts is open before."""
+    assert Node(NodeConfig(runtime_dir=runtime_dir))._token_for(DataHello(0, 1, 1, 2, 0, 0, 0)) is None
 
 
 def test_a_forked_child_uses_nothing_of_its_parents_links(runtime_dir: Path) -> None:
