@@ -174,7 +174,7 @@ def test_the_tutorial_runs(runtime_dir: Path, tmp_path: Path) -> None:
     assert printed == [text for _, text in steps]
 
 
-@pytest.mark.parametrize("page", ["dds.md", "calls.md"])
+@pytest.mark.parametrize("page", ["dds.md", "calls.md", "links.md"])
 def test_the_programs_of_a_page_run(runtime_dir: Path, tmp_path: Path, page: str) -> None:
     """Each is whole by itself, with a node in its process."""
     programs = STEP.findall(read(ROOT / "docs" / page))

@@ -437,7 +437,11 @@ class Application:
         reply, fds = opened
         with fds:
             reply.number = request.number
-            self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds.all())
+            try:
+                self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds.all())
+            except SpindleError:  # no descriptors for what waits to be sent: nobody has this link
+                await self._links.close(reply.link.link)
+                raise
         return None
 
     async def _close_link(self, request: pb.Request) -> Answer:

@@ -13,11 +13,12 @@ Rules:
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import time
 from typing import TYPE_CHECKING
 
-from spindle.errors import ConfigError, NoResources, SpindleError, shortage
+from spindle.errors import ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
 from spindle.proto import attach_pb2 as pb
 from spindle_core.ends import Loose, end_of, heard_by, make_ends
 
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
 LINKS_MAX = 256  # of one application
 REGIONS_MAX = 64
+REACHED_MAX = 256  # regions that its links have opened, of the 4096 of a node
 MEMORY_MAX = 1 << 30  # bytes of all its links and regions
 LINK_BYTES = 320 << 10  # about what a link costs beside its memory
+PORTS_MAX = 65535  # links.pxd
 NO_PORT = 0xFFFFFFFF
 ANY_PORT = "port/*"  # who may publish a topic of that name may send to all
 
@@ -60,7 +63,8 @@ class ApplicationLinks:
         self._links, self._who, self._permissions, self._within = links, who, permissions, within
         self._open: dict[int, _OpenLink] = {}
         self._regions: dict[str, Mapping] = {}
-        self._opening = 0  # links that are being opened
+        self._opening = self._offering = 0  # links and regions that are being made
+        self._reserved = 0  # bytes of these
         self.ended = False
 
     # --- links
@@ -71,15 +75,17 @@ class ApplicationLinks:
         from spindle_core.memory import Mapping
 
         self._check_host()
+        if wanted.port > PORTS_MAX or not (wanted.node_id or wanted.port):
+            raise ConfigError(f"port {wanted.port}: must be between 1 and {PORTS_MAX}")
         if wanted.port:
             name = port_name(wanted.port)
             (self._permissions.check_publish if wanted.node_id else self._permissions.check_subscribe)(name)
-        if not wanted.node_id and not wanted.port:
-            raise ConfigError("a link leads to a node, or is bound to a port: this one does neither")
         if len(self._open) + self._opening >= LINKS_MAX:
             raise ConfigError(f"{LINKS_MAX} links of one program are the limit")
-        self._check_room(LINK_BYTES + wanted.memory, f"a link with {wanted.memory} bytes of memory")
+        size = LINK_BYTES + wanted.memory
+        self._check_room(size, f"a link with {wanted.memory} bytes of memory")
         self._opening += 1
+        self._reserved += size
         try:
             pooling = self._links.pooling()
             life = await self._links.neighbours.reach(wanted.node_id) if wanted.node_id else 0
@@ -90,6 +96,8 @@ class ApplicationLinks:
                 except OSError as error:
                     if isinstance(error, SpindleError):
                         raise
+                    if isinstance(error, ConnectionError):  # of the pool: it went while this was on its way
+                        raise ConnectionEnded(f"node {wanted.node_id} has gone") from error
                     raise shortage(error, "another link") or NoResources(f"no link: {error}") from error
             if self.ended:
                 fds.close()
@@ -99,6 +107,7 @@ class ApplicationLinks:
             return pb.Reply(link=pb.LinkOpened(link=opened.link.id, buffer=0)), fds
         finally:
             self._opening -= 1
+            self._reserved -= size
 
     async def _make(self, pooling: Pooling, life: int, wanted: pb.OpenLink, memory: Mapping, made: Loose
                     ) -> tuple[_OpenLink, Loose]:
@@ -149,36 +158,47 @@ class ApplicationLinks:
         return opened
 
     async def _close(self, opened: _OpenLink) -> None:
-        pooling = self._links.pooling()
-
         try:
+            pooling = self._links.pooling()
             await pooling.do(lambda: pooling.forget(opened.link))
-        finally:
-            with contextlib.suppress(OSError, ValueError):  # the pool has ended
+            with contextlib.suppress(OSError, ValueError):  # the pool has ended meanwhile
                 pooling.driver.unhear(opened.heard)
+        finally:  # also where the node has stopped
             os.close(opened.heard)
             os.close(opened.ring_end)
 
-    def _may(self, name: str, change: bool) -> bool:
-        """Whether it may read a region of that name, and change it. Called on the thread of links."""
-        return self._permissions.may_subscribe(name) and (not change or self._permissions.may_publish(name))
+    def _may(self, name: str, change: bool) -> int:
+        """An errno where it may not read a region of that name, or change it, or open one more; else 0. Called on the
+        thread of links."""
+        if not self._permissions.may_subscribe(name) or (change and not self._permissions.may_publish(name)):
+            return errno.EPERM
+        return errno.ENOSPC if sum(one.link.reaches for one in list(self._open.values())) >= REACHED_MAX else 0
 
     # --- regions that it offers
 
     async def offer(self, wanted: pb.OfferRegion) -> tuple[pb.Reply, list[int]] | None:
         """Raises ConfigError, ConnectionEnded, AccessDenied, NoResources."""
-        from spindle_core.memory import Mapping
-
         self._check_host()
         self._permissions.check_declare(wanted.name)
         if not wanted.size:
             raise ConfigError(f"region {wanted.name!r} must have at least a byte")
-        if len(self._regions) >= REGIONS_MAX:
+        if len(self._regions) + self._offering >= REGIONS_MAX:
             raise ConfigError(f"{REGIONS_MAX} regions of one program are the limit")
         if wanted.writer and wanted.atomics:
             raise ConfigError(f"region {wanted.name!r} is open to the writes of one node, or to atomics of all: not "
                               "to both")
         self._check_room(wanted.size, f"region {wanted.name!r} of {wanted.size} bytes")
+        self._offering += 1
+        self._reserved += wanted.size
+        try:
+            return await self._offer(wanted)
+        finally:
+            self._offering -= 1
+            self._reserved -= wanted.size
+
+    async def _offer(self, wanted: pb.OfferRegion) -> tuple[pb.Reply, list[int]] | None:
+        from spindle_core.memory import Mapping
+
         pooling = self._links.pooling()
         life = await self._links.neighbours.reach(wanted.writer) if wanted.writer else 0
         try:
@@ -190,6 +210,10 @@ class ApplicationLinks:
                 wanted.name, memory, writer=life, atomics=wanted.atomics))
         except ValueError as error:
             raise ConfigError(str(error)) from error
+        except ConnectionError as error:
+            if isinstance(error, SpindleError):
+                raise
+            raise ConnectionEnded(f"node {wanted.writer}, which was to write, has gone") from error
         if self.ended:
             await pooling.do(lambda: pooling.exports.end(wanted.name, time.monotonic_ns()))
             return None
@@ -210,7 +234,8 @@ class ApplicationLinks:
             raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
 
     def _check_room(self, size: int, what: str) -> None:
-        used = sum(one.bytes for one in self._open.values()) + sum(one.size for one in self._regions.values())
+        used = self._reserved + sum(one.bytes for one in self._open.values()) + sum(
+            one.size for one in self._regions.values())
         if used + size > MEMORY_MAX:
             raise ConfigError(f"{what}: {MEMORY_MAX >> 20} MiB for all links and regions of one program are the limit, "
                               f"and {used} bytes are in use")
@@ -218,8 +243,9 @@ class ApplicationLinks:
     async def end(self) -> None:
         """The application has gone. Idempotent."""
         self.ended = True
-        with contextlib.suppress(SpindleError):  # the node ends as well
-            for number in list(self._open):
+        for number in list(self._open):
+            with contextlib.suppress(SpindleError):  # the node ends as well
                 await self.close(number)
-            for name in list(self._regions):
+        for name in list(self._regions):
+            with contextlib.suppress(SpindleError):
                 await self.end_region(name)

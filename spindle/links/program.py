@@ -9,8 +9,9 @@ Rules: a link, a port or a region is for one thread at a time. What a program ha
 
 from __future__ import annotations
 
+import contextlib
 import errno
-import itertools
+import os
 import struct
 import threading
 import time
@@ -19,16 +20,19 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, SpindleError, shortage
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, NoResources, shortage
 from spindle.pool.lives import node_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from spindle.client.session import Session
     from spindle_core.links.user import LinkUser
     from spindle_core.memory import Mapping
 
 MEMORY = 1 << 16  # bytes of a link, unless asked for otherwise
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
+SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a program may have
 TIMEOUT_S = 5.0
 SPIN_S = 50e-6  # a wait looks so long before it sleeps
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
@@ -54,6 +58,13 @@ def check_host(session: Session) -> None:
         raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
 
 
+def in_range(what: str, number: int, least: int, most: int) -> int:
+    """The number. Raises ConfigError for one that can't be."""
+    if not least <= number <= most:
+        raise ConfigError(f"{what} {number}: must be between {least} and {most}")
+    return number
+
+
 @dataclass(frozen=True)
 class Message:
     """What came to a port: from whom, and whether it waits for an answer (`Port.answer`)."""
@@ -66,8 +77,7 @@ class Message:
 
 
 class _End:
-    """The program's end of one link, bound or not. What it is numbered by goes on while it is used again: nothing that
-    comes late is taken for an answer to somebody else."""
+    """The program's end of one link, bound or not."""
 
     def __init__(self, session: Session, wanted: dict[str, Any]) -> None:
         from spindle.client.session import taken
@@ -90,9 +100,9 @@ class _End:
             self._give_back()
             raise shortage(error, "a link") or error from error
         self.view = self.memory.view()
-        self.cookies = itertools.count(1)
-        self.calls = itertools.count(1)
+        self.cookie = 0  # of the last request; goes on with the next user, so nothing late is taken for another
         self.regions: dict[tuple[str, bool], tuple[int, int, int]] = {}  # by name and change: handle, size, rights
+        session._channel.add_port(-self.id, self.user)  # whoever waits hears of the node's end
 
     def _give_back(self) -> None:
         from spindle.proto import attach_pb2 as pb
@@ -104,6 +114,7 @@ class _End:
         """Idempotent."""
         if not self.closed:
             self.closed = True
+            self._session._channel.remove_port(-self.id)
             try:
                 self._give_back()
             finally:
@@ -112,9 +123,11 @@ class _End:
     @property
     def is_idle(self) -> bool:
         """Nothing of it is on its way, and it may be used again."""
+        if self.closed or self._session._channel.ended or self.user.broken:
+            return False
         self.user.take()
         self.user.messages()
-        return not (self.closed or self._session._channel.ended or self.user.broken or self.user.pending)
+        return not self.user.pending
 
     def check(self) -> None:
         """Raises what keeps it from being used."""
@@ -144,6 +157,15 @@ class Idle:
                 end.close()
         return None
 
+    def give_up(self) -> bool:
+        """Closes all of them; whether there were any."""
+        with self._lock:
+            ends = [end for some in self._ends.values() for end in some]
+            self._ends.clear()
+        for end in ends:
+            end.close()
+        return bool(ends)
+
     def put(self, node_id: int, memory: int, end: _End) -> bool:
         """Keeps it; False where enough are kept, or something of it is still on its way."""
         with self._lock:
@@ -172,7 +194,8 @@ class Region:
         """Bytes of the region, at most the link's memory. An aligned word of 8 is whole, more may be half changed.
         Raises LinkError."""
         link = self.link
-        link.user.read(self.handle, offset, length, link.buffer, cookie=link.next_cookie())
+        cookie = link.begin(self, offset, length)
+        link.user.read(self.handle, offset, length, link.buffer, cookie=cookie)
         try:
             link.carry_out(self)
         except LinkError as error:
@@ -185,10 +208,9 @@ class Region:
         """Returns when they are there. Raises LinkError."""
         link = self.link
         size = len(data)
-        if size > len(link.view):
-            raise ConfigError(f"{size} bytes don't fit the link's memory of {len(link.view)}")
+        cookie = link.begin(self, offset, size)
         link.view[:size] = data
-        link.user.write(self.handle, offset, size, link.buffer, cookie=link.next_cookie())
+        link.user.write(self.handle, offset, size, link.buffer, cookie=cookie)
         try:
             link.carry_out(self)
         except LinkError as error:
@@ -197,10 +219,11 @@ class Region:
         self._sure = True
 
     def compare_swap(self, offset: int, expected: int, desired: int) -> int:
-        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`; returns what it was. Raises
-        LinkError."""
+        """The word of 8 bytes at `offset` becomes `desired` if it is `expected`, both modulo 2**64; returns what it
+        was. Raises LinkError."""
         link = self.link
-        link.user.compare_swap(self.handle, offset, expected, desired, cookie=link.next_cookie())
+        cookie = link.begin(self, offset)
+        link.user.compare_swap(self.handle, offset, expected % (1 << 64), desired % (1 << 64), cookie=cookie)
         try:
             found = link.carry_out(self)
         except LinkError as error:
@@ -212,7 +235,8 @@ class Region:
     def fetch_add(self, offset: int, value: int) -> int:
         """The word grows by `value`, modulo 2**64; returns what it was. Raises LinkError."""
         link = self.link
-        link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=link.next_cookie())
+        cookie = link.begin(self, offset)
+        link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=cookie)
         try:
             found = link.carry_out(self)
         except LinkError as error:
@@ -235,6 +259,13 @@ class Region:
         self.link.forget(self.name, self._change, self.handle)
 
 
+def _numbers() -> Iterator[int]:
+    """Numbers of calls: nobody but who was called can know one, so nobody else can answer, and no link that another
+    program has in another life of a node takes an answer for its own."""
+    while True:
+        yield from (number for number in struct.unpack("<64Q", os.urandom(512)) if number)
+
+
 class Link:
     """A link to one node; `Links.open()` makes it. `user`, `buffer` and `view` are for programs that hand over lists of
     requests themselves (spindle_core.links.user): the end of the link, the handle of its memory, and that memory."""
@@ -245,10 +276,12 @@ class Link:
         self.node_id, self.timeout_s = node_id, timeout_s
         self._idle, self._memory = idle, memory
         self.user, self.buffer, self.view, self.id = end.user, end.buffer, end.view, end.id
-        self._cookie = 0
         self._closed = False
         self._others = set(end.regions)  # opened by earlier users of this end
-        self._early: deque[tuple[int, int, bytes]] = deque()  # messages that nobody has waited for yet
+        self._calls = _numbers()
+        self._pending = False  # the last request may use the link's memory
+        self._calling = 0  # the call that is waited for
+        self._answer: bytes | None = None
 
     def region(self, name: str, *, change: bool = False) -> Region:
         """A region of that node by name; with `change` also to write it or to change its words.
@@ -273,8 +306,10 @@ class Link:
         raw = name.encode()
         if not 1 <= len(raw) <= NAME_MAX:
             raise ConfigError(f"a region's name of {len(raw)} bytes: must have between 1 and {NAME_MAX}")
+        cookie = self.begin()
         self.view[: len(raw)] = raw
-        self.user.find(len(raw), self.buffer, change=change, cookie=self.next_cookie())
+        self._pending = True
+        self.user.find(len(raw), self.buffer, change=change, cookie=cookie)
         try:
             handle = self._completed(None, time.monotonic() + self.timeout_s)
         except LinkError as error:
@@ -294,34 +329,43 @@ class Link:
         """Closes a region of this link. Raises LinkError."""
         self._check()
         if self._end.regions.pop((name, change), None) is not None:
-            self.user.forget(handle, cookie=self.next_cookie())
+            cookie = self.begin()
+            self._pending = True
+            self.user.forget(handle, cookie=cookie)
             self._completed(None, time.monotonic() + self.timeout_s)
-
-    def next_cookie(self) -> int:
-        """That of the request that is added now."""
-        self._cookie = next(self._end.cookies)
-        return self._cookie
 
     def _check(self) -> None:
         if self._closed:
             raise LinkError("this link is closed", "cut")
         self._end.check()
 
+    def begin(self, region: Region | None = None, offset: int = 0, length: int = 0) -> int:
+        """Before a request: its cookie. What nobody waits for any more may still use the link's memory: that is waited
+        for, since it would carry out what it finds there then. Raises LinkError, NodeStopped, TimeoutError."""
+        self._check()
+        self.user.drop()
+        if self._pending:
+            with contextlib.suppress(LinkError):  # of that one
+                self._completed(None, time.monotonic() + self.timeout_s)
+            self._check()
+        if region is not None and (offset < 0 or not 0 <= length <= len(self.view)):
+            raise LinkError(f"region {region.name!r} of node {self.node_id}: {length} bytes at {offset} in a request; "
+                            f"there may be from 0 to {len(self.view)}, the link's memory (open it with more)", "wrong")
+        self._end.cookie += 1
+        return self._end.cookie
+
     def carry_out(self, region: Region | None = None) -> int:
         """Submits what was added last; returns what an atomic found, once it is done. LinkError, TimeoutError."""
-        try:
-            self._check()
-        except SpindleError:
-            self.user.drop()
-            raise
+        self._pending = True
         self.user.submit()
         return self._completed(region, time.monotonic() + self.timeout_s)
 
     def _completed(self, region: Region | None, until_s: float) -> int:
         while True:
             for cookie, status, value in self.user.take():
-                if cookie != self._cookie:
+                if cookie != self._end.cookie:
                     continue  # of one that nobody waits for any more
+                self._pending = False
                 if status == "done":
                     return int(value)
                 what = f"region {region.name!r}" if region is not None else "a message"
@@ -340,30 +384,32 @@ class Link:
             raise ConfigError(f"a message of {len(data)} bytes: {MESSAGE_MAX} are the limit")
         if size > len(self.view):
             raise ConfigError(f"a message of {len(data)} bytes doesn't fit the link's memory of {len(self.view)}")
-        self._check()
+        cookie = self.begin()
         self.view[: _HEAD.size] = _HEAD.pack(call)
         self.view[_HEAD.size : size] = data
-        self.user.send(size, self.buffer, port=port, to=to, cookie=self.next_cookie())
+        self._pending = True
+        self.user.send(size, self.buffer, port=port, to=to, cookie=cookie)
         self._completed(None, time.monotonic() + self.timeout_s)
 
     def call(self, port: int, data: bytes) -> bytes:
         """A message to a port, and the answer to it. Raises LinkError, TimeoutError."""
         until_s = time.monotonic() + self.timeout_s
-        number = next(self._end.calls)
-        self.send(data, port, call=number)
+        self._calling, self._answer = next(self._calls), None
+        self.send(data, port, call=self._calling)
         while True:
             self._keep_messages()
-            while self._early:
-                _, _, answer = self._early.popleft()
-                if _HEAD.unpack_from(answer)[0] == number:
-                    return answer[_HEAD.size :]
+            if self._answer is not None:
+                return self._answer
             if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
                 raise TimeoutError(f"port {port} of node {self.node_id} has not answered within {self.timeout_s:g} s")
             self._check()
             self.user.take()
 
     def _keep_messages(self) -> None:
-        self._early += (one for one in self.user.messages() if len(one[2]) >= _HEAD.size)
+        """Of all that comes only the answer that is waited for: what others send is theirs to keep."""
+        for _, _, data in self.user.messages():
+            if len(data) >= _HEAD.size and _HEAD.unpack_from(data)[0] == self._calling != 0:
+                self._answer = data[_HEAD.size :]
 
     def close(self) -> None:
         """The next link to that node may have its place. Idempotent."""
@@ -384,7 +430,7 @@ class Port:
 
     def __init__(self, links: Links, session: Session, port: int) -> None:
         self._links, self.port = links, port
-        self._end = _End(session, {"node_id": 0, "port": port, "memory": 1})
+        self._end = links.new_end({"node_id": 0, "port": port, "memory": 1})
         self._waiting: deque[Message] = deque()
         self._answering: OrderedDict[int, Link] = OrderedDict()  # by life of the node
 
@@ -392,13 +438,13 @@ class Port:
         """The next message, or None after so long. Raises LinkError, NodeStopped."""
         until_s = time.monotonic() + timeout_s
         while not self._waiting:
+            self._end.check()
             for life, sender, data in self._end.user.messages():
                 if len(data) >= _HEAD.size:
                     call = _HEAD.unpack_from(data)[0]
                     self._waiting.append(Message(data[_HEAD.size :], node_of(life), sender, call, life))
             if self._waiting:
                 break
-            self._end.check()
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return None
@@ -475,16 +521,28 @@ class Links:
         timeout_s: how long its calls wait.
         Raises ConnectionEnded where there is no such node, ConfigError beyond a limit, AccessDenied, NoResources.
         """
+        in_range("node", node_id, 0, 0xFFFFFFFF)
+        in_range("port", port, 0, 65535)
+        in_range("memory", memory, 0, SIZE_MAX)
         node_id = node_id or self._session.node_id
         end = None if port else self._idle.take(node_id, memory)
         if end is None:
-            end = _End(self._session, {"node_id": node_id, "port": port, "memory": memory})
+            end = self.new_end({"node_id": node_id, "port": port, "memory": memory})
         return Link(self._session, end, node_id, timeout_s, None if port else self._idle, memory)
+
+    def new_end(self, wanted: dict[str, Any]) -> _End:
+        """One that the node makes. What is kept for later gives way where it takes the last place."""
+        try:
+            return _End(self._session, wanted)
+        except (ConfigError, NoResources):
+            if not self._idle.give_up():
+                raise
+        return _End(self._session, wanted)
 
     def listen(self, port: int) -> Port:
         """Takes what is sent to this port (1 to 65535) of the own node. Raises ConfigError where somebody listens there
         already, AccessDenied."""
-        return Port(self, self._session, port)
+        return Port(self, self._session, in_range("port", port, 1, 65535))
 
     def offer(self, name: str, size: int, *, writer: int = 0, atomics: bool = False) -> OfferedRegion:
         """Memory of `size` bytes, zeros at first, that programs of all nodes may read; programs of the node `writer`
@@ -498,6 +556,8 @@ class Links:
         from spindle_core.memory import Mapping
 
         check_host(self._session)
+        in_range("size", size, 1, SIZE_MAX)
+        in_range("writer", writer, 0, 0xFFFFFFFF)
         _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
             name=name, size=size, writer=writer, atomics=atomics))
         with taken(frame, 1) as fds:

@@ -185,7 +185,9 @@ class Node:
 
     def _token_for(self, hello: DataHello) -> bytes | None:
         """What the opener of a data connection has to know; None: nobody is expected."""
-        return self.links.token_for(hello) if is_for_links(hello) else self._changes.next.token_for(hello)
+        if is_for_links(hello):
+            return self.links.token_for(hello) if self._started else None
+        return self._changes.next.token_for(hello)
 
     def _take_stream(self, hello: DataHello, fd: int) -> None:
         if is_for_links(hello):

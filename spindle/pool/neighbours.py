@@ -1,8 +1,13 @@
 """How pools of two nodes get connected: by what their nodes tell each other over their control connection.
 
-Each side offers what the other one needs of it, once for each life of a node: on one host the descriptors of its pages
-(`shm`), between hosts a token for a data connection (`tcp`), which the one with the lower node id opens. A node that
-gets an offer answers with its own; who has both connects. So either may begin, or both at once.
+Each side offers what the other one needs of it: on one host the descriptors of its pages (`shm`), between hosts a token
+for a data connection (`tcp`). The node with the lower id begins an attempt, which has a number, with its offer; the
+other one answers with its own; who has both connects, between hosts by a data connection that the first one opens. The
+node with the higher id asks for an attempt where it needs one.
+
+An attempt ends when it fails, when its connection does, or when nothing comes of it in time; who notices tells the
+other. Since one of them alone counts attempts, and what each says comes in order, the newest one holds: an offer of an
+earlier one is passed over. So a connection can always be made anew.
 
 Nothing is offered before a program of one of them needs it: a group whose programs use no links has no pools.
 
@@ -18,11 +23,12 @@ import logging
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spindle.errors import ConnectionEnded, NoResources, SpindleError, WireError, shortage
+from spindle.errors import ConnectionEnded, SpindleError, WireError, shortage
 from spindle.pool.lives import life_of, node_of
 from spindle.proto import node_pb2 as pb
+from spindle.transport.wire import close_all
 from spindle_core.ends import Loose, Ringer
 from spindle_core.fabric.regions.shm import ShmPart
 from spindle_core.memory import Mapping
@@ -41,14 +47,14 @@ LOG = logging.getLogger("spindle.links")
 
 
 class _Neighbour:
-    """One life of a node. `ready` is done once it is connected, or fails with why not."""
+    """One attempt to be connected with one life of a node. `ready` is done once it is connected, or fails with why
+    not."""
 
-    def __init__(self, peer: Peer) -> None:
+    def __init__(self, peer: Peer, ready: asyncio.Future[int] | None = None) -> None:
         self.peer = peer
         self.life = life_of(peer.node_id, peer.incarnation)
-        self.ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self.ready.add_done_callback(lambda future: future.cancelled() or future.exception())
-        self.offered = self.begun = False
+        self.ready = ready or _future()
+        self.attempt = 0  # 0: the other one was asked to begin
         self.token = b""  # that the other end proves to know
         self.post: Mapping | None = None
         self.ringer: Ringer | None = None
@@ -57,8 +63,9 @@ class _Neighbour:
         self.fds: list[int] = []
         self.asked: dict[int, list[asyncio.Future[None]]] = {}  # keys of memory that is to be mapped here
 
-    def end(self, error: SpindleError) -> None:
-        if not self.ready.done():
+    def end(self, error: SpindleError, but_ready: bool = False) -> None:
+        """Whoever waits is told; with `but_ready` who waits until it is connected goes on waiting."""
+        if not self.ready.done() and not but_ready:
             self.ready.set_exception(error)
         for waiting in self.asked.values():
             for future in waiting:
@@ -72,6 +79,13 @@ class _Neighbour:
             self.ringer = None
 
 
+def _future() -> asyncio.Future[Any]:
+    """One that may end with an error that nobody asks for."""
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda future: future.cancelled() or future.exception())
+    return future
+
+
 class Neighbours:
     """Connections of a node's pool. `pooling()` gives the pool, made at the first call; `endpoint_of(node_id)` where a
     node of another host listens, "" if nowhere."""
@@ -83,87 +97,124 @@ class Neighbours:
         self.incarnation = 0
         self.network: Network | None = None
         self._known: dict[int, _Neighbour] = {}  # by node id
+        self._attempts: dict[int, tuple[Peer, int]] = {}  # by node id: the last one with this life of it
 
     # --- reaching
 
     async def reach(self, node_id: int) -> int:
-        """The life of a node whose pool is connected, once it is. Raises ConnectionEnded."""
+        """The life of a node whose pool is connected, once it is. Raises ConnectionEnded, NoResources."""
         if node_id == self._node_id:
             return self._pooling().life
         peer = self._peers.connected.get(node_id)
         if peer is None:
             raise ConnectionEnded(f"there is no node {node_id} in the group of node {self._node_id}")
-        known = self._neighbour(peer)
-        self._offer(known)
-        done, _ = await asyncio.wait({known.ready}, timeout=REACH_TIMEOUT_S)
+        known = self._known.get(node_id)
+        if known is None or known.peer is not peer:
+            known = self._begin(peer)
+        ready = known.ready
+        done, _ = await asyncio.wait({ready}, timeout=REACH_TIMEOUT_S)
         if not done:
-            raise ConnectionEnded(f"node {node_id} has not answered within {REACH_TIMEOUT_S:g} s that it has links")
-        return known.ready.result()
+            error = ConnectionEnded(f"node {node_id} has not answered within {REACH_TIMEOUT_S:g} s that it has links")
+            if (now := self._known.get(node_id)) is not None and now.ready is ready:
+                self._over(now, error)
+            raise error
+        return ready.result()
 
-    def _neighbour(self, peer: Peer) -> _Neighbour:
-        known = self._known.get(peer.node_id)
-        if known is not None and known.peer is not peer:
-            self._forget(known, f"node {peer.node_id} has been started anew")
-            known = None
-        if known is None:
-            known = self._known[peer.node_id] = _Neighbour(peer)
+    def _last(self, peer: Peer) -> int:
+        known, attempt = self._attempts.get(peer.node_id, (None, 0))
+        return attempt if known is peer else 0
+
+    def _begin(self, peer: Peer) -> _Neighbour:
+        """Another attempt, or the wish for one."""
+        if (before := self._known.get(peer.node_id)) is not None:
+            self._forget(before, ConnectionEnded(f"node {peer.node_id} has been started anew"))
+        known = self._known[peer.node_id] = _Neighbour(peer)
+        if self._node_id < peer.node_id:
+            self._offer(known, self._last(peer) + 1)
+        else:
+            self._say(peer, pb.PeerMessage(link_over=pb.LinkOver(attempt=self._last(peer), begin=True)))
         return known
 
-    def _offer(self, known: _Neighbour) -> None:
-        if known.offered:
-            return
-        known.offered = True
-        pooling = self._pooling()
-        offer = pb.LinkOffer(directory=pooling.grant)
-        directory = pooling.exports.directory.memory.fd
-        if known.peer.conn.peer.local:
-            try:
+    def _say(self, peer: Peer, message: pb.PeerMessage, fds: Sequence[int] = ()) -> None:
+        self._peers.send(peer.node_id, message, fds, peer.incarnation)
+
+    def _offer(self, known: _Neighbour, attempt: int) -> None:
+        peer = known.peer
+        known.attempt = attempt
+        self._attempts[peer.node_id] = peer, attempt
+        try:
+            pooling = self._pooling()
+            offer = pb.LinkOffer(directory=pooling.grant, attempt=attempt)
+            if peer.conn.peer.local:
                 known.post, known.ringer = ShmPart.make_post(), Ringer()
-            except OSError as error:
-                known.end(shortage(error, f"links to node {known.peer.node_id}") or NoResources(str(error)))
-                return
-            fds = [pooling.shm.keys.fd, known.post.fd, pooling.shm.bell.fd, known.ringer.heard, directory]
-        else:
-            fds = []
-            known.token = offer.token = secrets.token_bytes(TOKEN_BYTES)
-        self._peers.send(known.peer.node_id, pb.PeerMessage(link_offer=offer), fds)
+                fds = [pooling.shm.keys.fd, known.post.fd, pooling.shm.bell.fd, known.ringer.heard,
+                       pooling.exports.directory.memory.fd]
+            else:
+                fds = []
+                known.token = offer.token = secrets.token_bytes(TOKEN_BYTES)
+        except (OSError, SpindleError) as error:
+            self._not_connected(known, shortage(error, f"links to node {peer.node_id}") or error)
+            return
+        self._say(peer, pb.PeerMessage(link_offer=offer), fds)
 
     # --- hearing
 
     def heard_offer(self, peer: Peer, offer: pb.LinkOffer, fds: Sequence[int]) -> None:
         """Takes over the descriptors. Raises WireError for an offer that makes no sense."""
-        known = self._neighbour(peer)
-        if known.theirs is not None:  # its data connection has ended, and it has noticed before us
-            self._forget(known, f"node {peer.node_id} has begun anew")
-            known = self._neighbour(peer)
         local = peer.conn.peer.local
-        if len(offer.directory) != GRANT_BYTES or (
+        if len(offer.directory) != GRANT_BYTES or not offer.attempt or (
                 len(fds) != (SHM_FDS + 1 if local else 0)) or (not local and len(offer.token) != TOKEN_BYTES):
-            for fd in fds:
-                os.close(fd)
+            close_all(fds)
             raise WireError(f"{peer} makes an offer for links that makes no sense")
+        known = self._known.get(peer.node_id)
+        begins = self._node_id < peer.node_id
+        if begins and (known is None or known.peer is not peer or known.attempt != offer.attempt
+                       or known.theirs is not None):
+            close_all(fds)  # an answer to an attempt that is over
+            return
+        if not begins:
+            fresh = _Neighbour(peer, None if known is None or known.ready.done() else known.ready)
+            if known is not None:
+                self._forget(known, ConnectionEnded(f"node {peer.node_id} has begun anew"), not known.ready.done())
+            known = self._known[peer.node_id] = fresh
+            self._offer(known, offer.attempt)
+            if self._known.get(peer.node_id) is not known:
+                close_all(fds)
+                return
+        assert known is not None
         known.theirs, known.fds = offer, list(fds)
-        self._offer(known)
         if local:
             self._spawn(self._connect_shm(known))
-        elif self._node_id < peer.node_id:
+        elif begins:
             self._spawn(self._open_tcp(known))
 
+    def heard_over(self, peer: Peer, over: pb.LinkOver) -> None:
+        """An attempt has come to nothing at the other node, or its connection is over there."""
+        known = self._known.get(peer.node_id)
+        if known is not None and known.peer is peer and known.attempt == over.attempt != 0:
+            self._forget(known, ConnectionEnded(f"node {peer.node_id} has ended its links to this node"))
+            known = None
+        if over.begin and self._node_id < peer.node_id and (known is None or known.peer is not peer):
+            self._begin(peer)
+
     async def _connect_shm(self, known: _Neighbour) -> None:
+        if self._known.get(known.peer.node_id) is not known:  # over before it has begun; its descriptors are closed
+            return
         pooling = self._pooling()
         try:
             with Loose(known.fds) as fds:
                 known.fds = []
                 keys, theirs = Mapping.attach(fds.take()), Mapping.attach(fds.take())
-                bell, heard, directory = Mapping.attach(fds.take()), fds.take(), Mapping.attach(fds.take())
-            known.heard = heard
+                bell, known.heard = Mapping.attach(fds.take()), fds.take()
+                directory = Mapping.attach(fds.take())
             if known.post is None or known.ringer is None or known.theirs is None:
                 raise ConnectionEnded("nothing was offered")
             post, ring_fd, grant = known.post, os.dup(known.ringer.fd), known.theirs.directory
-            pooling.driver.hear(heard)
+            pooling.driver.hear(known.heard)
 
             def connect() -> None:
-                pooling.connected(known.life, pooling.shm.connect(post, keys, theirs, bell, ring_fd), grant, directory)
+                peer = pooling.shm.connect(post, keys, theirs, bell, ring_fd)
+                pooling.connected(known, known.life, peer, grant, directory)
 
             await pooling.do(connect)
             self._is_ready(known)
@@ -186,18 +237,18 @@ class Neighbours:
     def token_for(self, hello: DataHello) -> bytes | None:
         """The token that the opener of a data connection for links was sent; None: nobody is expected."""
         known = self._known.get(hello.node_id)
-        if known is None or known.begun or known.peer.incarnation != hello.incarnation or not known.token or (
-                hello.to_node_id != self._node_id or known.theirs is None):
+        if known is None or known.peer.incarnation != hello.incarnation or known.theirs is None or (
+                hello.to_node_id != self._node_id or known.ready.done()):
             return None
-        known.begun = True
-        return known.token
+        return known.token or None
 
     def take_stream(self, hello: DataHello, fd: int) -> None:
-        """Such a connection is there; takes over the descriptor."""
+        """Such a connection is there, and who opened it has proven to know the token; takes over the descriptor."""
         known = self._known.get(hello.node_id)
-        if known is None or known.peer.incarnation != hello.incarnation or known.ready.done():
+        if known is None or self.token_for(hello) is None:
             os.close(fd)
             return
+        known.token = b""  # for one connection
 
         async def connect() -> None:
             try:
@@ -211,7 +262,7 @@ class Neighbours:
         pooling = self._pooling()
         assert known.theirs is not None
         grant = known.theirs.directory
-        await pooling.do(lambda: pooling.connected(known.life, pooling.tcp.connect(fd), grant, None))
+        await pooling.do(lambda: pooling.connected(known, known.life, pooling.tcp.connect(fd), grant, None))
         self._is_ready(known)
 
     def _is_ready(self, known: _Neighbour) -> None:
@@ -222,8 +273,17 @@ class Neighbours:
 
     def _not_connected(self, known: _Neighbour, error: Exception) -> None:
         LOG.warning("no links to node %d: %s", known.peer.node_id, error)
-        known.end(error if isinstance(error, SpindleError) else ConnectionEnded(
+        self._over(known, error if isinstance(error, SpindleError) else ConnectionEnded(
             f"no links to node {known.peer.node_id}: {error}"))
+
+    def _over(self, known: _Neighbour, error: SpindleError) -> None:
+        """This attempt is over; who needs links to that node next begins another one."""
+        if self._known.get(known.peer.node_id) is known:
+            self._forget(known, error)
+            if known.attempt:
+                self._say(known.peer, pb.PeerMessage(link_over=pb.LinkOver(attempt=known.attempt)))
+        else:
+            self._spawn(self._disconnect(known))
 
     # --- memory of this host
 
@@ -232,11 +292,11 @@ class Neighbours:
         known = self._known.get(node_of(life))
         if known is None or known.life != life:
             raise ConnectionEnded(f"node {node_of(life)} has gone")
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[None] = _future()
         waiting = known.asked.setdefault(key, [])
         waiting.append(future)
         if len(waiting) == 1:
-            self._peers.send(known.peer.node_id, pb.PeerMessage(link_map=pb.LinkMap(key=key)))
+            self._say(known.peer, pb.PeerMessage(link_map=pb.LinkMap(key=key)))
         done, _ = await asyncio.wait({future}, timeout=REACH_TIMEOUT_S)
         if not done:
             raise ConnectionEnded(f"node {node_of(life)} has not handed over a region within {REACH_TIMEOUT_S:g} s")
@@ -264,12 +324,11 @@ class Neighbours:
     async def _hand_over(self, peer: Peer, key: int) -> None:
         known = self._known.get(peer.node_id)
         memory = None
-        if known is not None and known.peer is peer and known.offered and peer.conn.peer.local:
+        if known is not None and known.peer is peer and known.theirs is not None and peer.conn.peer.local:
             pooling = self._pooling()
             with contextlib.suppress(SpindleError):
                 memory = await pooling.do(lambda: pooling.regions.memory_of(key))
-        self._peers.send(peer.node_id, pb.PeerMessage(link_mapped=pb.LinkMapped(key=key)),
-                         [] if memory is None else [memory.fd])
+        self._say(peer, pb.PeerMessage(link_mapped=pb.LinkMapped(key=key)), [] if memory is None else [memory.fd])
 
     def heard_mapped(self, peer: Peer, mapped: pb.LinkMapped, fds: Sequence[int]) -> None:
         """The answer; takes over the descriptor."""
@@ -305,30 +364,31 @@ class Neighbours:
 
     def gone(self, peer: Peer) -> None:
         """That life of a node has gone, or was cast out."""
+        if self._last(peer):
+            del self._attempts[peer.node_id]
         known = self._known.get(peer.node_id)
         if known is not None and known.peer is peer:
-            self._forget(known, f"node {peer.node_id} has gone")
+            self._forget(known, ConnectionEnded(f"node {peer.node_id} has gone"))
 
-    def lost(self, life: int, why: str) -> None:
-        """The data connection to a node has ended by itself; the next who needs it begins anew."""
-        known = self._known.get(node_of(life))
-        if known is not None and known.life == life:
+    def lost(self, known: object, why: str) -> None:
+        """A connection has ended by itself; the next who needs it begins anew."""
+        assert isinstance(known, _Neighbour)
+        if self._known.get(known.peer.node_id) is known:
             LOG.warning("the links to node %d have ended: %s", known.peer.node_id, why)
-            self._forget(known, why)
+            self._over(known, ConnectionEnded(why))
 
-    def _forget(self, known: _Neighbour, why: str) -> None:
+    def _forget(self, known: _Neighbour, error: SpindleError, but_ready: bool = False) -> None:
         self._known.pop(known.peer.node_id, None)
-        was_ready = known.ready.done()
-        known.end(ConnectionEnded(why))
-        if was_ready:
-            self._spawn(self._disconnect(known))
+        known.end(error, but_ready)
+        self._spawn(self._disconnect(known))
 
     async def _disconnect(self, known: _Neighbour) -> None:
-        pooling = self._pooling()
-        with contextlib.suppress(SpindleError):
-            await pooling.do(lambda: pooling.disconnect(known.life))
+        with contextlib.suppress(SpindleError, OSError, ValueError):  # the pool has stopped, or didn't hear it yet
+            pooling = self._pooling()
+            await pooling.do(lambda: pooling.disconnect(known))
+            if known.heard >= 0:
+                pooling.driver.unhear(known.heard)
         if known.heard >= 0:
-            pooling.driver.unhear(known.heard)
             os.close(known.heard)
             known.heard = -1
 

@@ -27,7 +27,7 @@ from spindle_core.fabric.regions.shm import ShmPart
 from spindle_core.fabric.regions.tcp import TcpPart
 from spindle_core.links.driver import Driver
 from spindle_core.links.exports import Exports
-from spindle_core.links.finder import Finder
+from spindle_core.links.finder import FULL, Finder
 from spindle_core.links.pool import Pool
 from spindle_core.memory import Mapping
 
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAPPED_MAX = 256  # regions of other nodes of this host that stay mapped though no link may use them any more
+MAPPED_MAX = 256  # regions of other nodes of this host that stay mapped though no link may use them
+MAPPED_S = 5.0  # since somebody last opened one: as long as it is mapped here its owner's end frees no memory
 AGAIN_S = 0.001  # when something could not be done at once
 RIGHT_WRITE = 2  # rights of regions.pxd
 RIGHT_CHANGE = 2 | 4  # to write, to change words
@@ -48,22 +49,23 @@ LOG = logging.getLogger("spindle.links")
 class Pooling:
     """The pool of one node. `start()` once, `stop()` from the loop.
 
-    on_lost(life, why)   a connection has ended by itself; on the loop
+    on_lost(whose, why)  a connection has ended by itself; on the loop. `whose` as connected() was told
     on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
     """
 
     def __init__(self, life: int, loop: asyncio.AbstractEventLoop, spin_s: float,
-                 on_lost: Callable[[int, str], None], on_lacking: Callable[[int, int], None]) -> None:
+                 on_lost: Callable[[object, str], None], on_lacking: Callable[[int, int], None]) -> None:
         self.life = life
         self._loop, self._spin_s = loop, spin_s
         self._on_lost, self._on_lacking = on_lost, on_lacking
         self._work: deque[Callable[[], None]] = deque()
-        self._mapped: OrderedDict[tuple[int, int], Mapping] = OrderedDict()
+        self._mapped: OrderedDict[tuple[int, int], tuple[Mapping, float]] = OrderedDict()  # and when it was asked for
         self._connected: set[int] = set()
-        self._guards: dict[int, Callable[[str, bool], bool]] = {}  # by link: what it may find
+        self._guards: dict[int, Callable[[str, bool], int]] = {}  # by link: what it may find
         self._awaiting: dict[tuple[int, int], list[Callable[[bool], None]]] = {}  # by life and key of memory
         self._here: set[int] = set()  # lives of nodes of this host
         self._lives: dict[int, int] = {}  # of connections by their number
+        self._numbers: dict[object, int] = {}  # of connections by who has them: numbers are used again
         self._futures: set[asyncio.Future[Any]] = set()
         self._stopping = self._closed = False
         self.regions = Regions()
@@ -105,46 +107,45 @@ class Pooling:
 
     async def do(self, work: Callable[[], T]) -> T:
         """Runs this on the thread; returns or raises what it does. NodeStopped once the node ends."""
-        future: asyncio.Future[T] = self._future()
-
-        def carry_out() -> None:
-            try:
-                result = work()
-            except BaseException as error:
-                self._tell(future, None, error)
-            else:
-                self._tell(future, result, None)
-
-        self._hand_over(carry_out)
-        return await future
+        found: T = await self._answer_to(lambda answer: answer(work()))
+        return found
 
     async def ask(self, begin: Callable[[Callable[[Any, str], None]], None]) -> tuple[Any, str]:
         """Runs `begin(answer)` on the thread; returns what `answer` is called with, then or later."""
-        future: asyncio.Future[tuple[Any, str]] = self._future()
+        found: tuple[Any, str] = await self._answer_to(lambda answer: begin(lambda found, why: answer((found, why))))
+        return found
 
-        def carry_out() -> None:
-            try:
-                begin(lambda found, why: self._tell(future, (found, why), None))
-            except BaseException as error:
-                self._tell(future, None, error)
+    async def _answer_to(self, begin: Callable[[Callable[[Any], None]], None]) -> Any:
+        future = self._future()
+        self._hand_over(partial(self._begin, begin, future))
+        try:
+            return await future
+        finally:
+            del future  # its error refers to this frame: what that is about goes now, not with the garbage
 
-        self._hand_over(carry_out)
-        return await future
+    def _begin(self, begin: Callable[[Callable[[Any], None]], None], future: asyncio.Future[Any]) -> None:
+        """On the thread."""
+        try:
+            begin(partial(self._tell, future))
+        except (ValueError, OSError) as error:  # what was wrong with a request: whence is of no interest, see above
+            self._tell(future, None, error.with_traceback(None))
+        except BaseException as error:
+            self._tell(future, None, error)
 
     def _future(self) -> asyncio.Future[Any]:
-        """One that somebody waits for, and that stop() ends."""
+        """One that somebody waits for, and that stop() ends. Raises NodeStopped."""
+        if self._stopping:
+            raise NodeStopped("the node stops: it opens no links any more")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
         return future
 
     def _hand_over(self, work: Callable[[], None]) -> None:
-        if self._stopping:
-            raise NodeStopped("the node stops: it opens no links any more")
         self._work.append(work)
         self.driver.call()
 
-    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    def _tell(self, future: asyncio.Future[Any], result: Any, error: BaseException | None = None) -> None:
         def tell() -> None:
             if future.done():
                 return
@@ -162,25 +163,34 @@ class Pooling:
             return
         self._stopping = self._closed = True
         self.driver.call()
-        for future in list(self._futures):
-            if not future.done():
-                future.set_exception(NodeStopped("the node stops, and its links with it"))
+        self._end_futures()
         if self._thread.is_alive():
             self._thread.join()
         self.regions.close()
         self.driver.close()
 
+    def _end_futures(self) -> None:
+        for future in list(self._futures):
+            if not future.done():
+                future.set_exception(NodeStopped("the node stops, and its links with it"))
+
     # --- on the thread
 
-    def connected(self, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
-        """A connection to a node is there; `grant` and `directory` as it has told them."""
+    def connected(self, whose: object, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
+        """A connection to a node is there; `grant` and `directory` as it has told them. An earlier one to the same life
+        of it ends."""
+        for known in [known for known, number in self._numbers.items() if self._lives[number] == life]:
+            self.disconnect(known)
+        self._numbers[whose] = peer
         self._add(life, peer, directory, grant)
 
-    def disconnect(self, life: int) -> None:
-        """That life of a node has gone."""
-        for peer in self.pool.connections(life):
-            self._lives.pop(peer, None)
-            self.pool.remove_connection(peer)
+    def disconnect(self, whose: object) -> None:
+        """That connection is over. Idempotent."""
+        peer = self._numbers.pop(whose, None)
+        if peer is None:
+            return
+        life = self._lives.pop(peer)
+        self.pool.remove_connection(peer)
         self.finder.remove_node(life)
         self._here.discard(life)
         self._connected.discard(life)
@@ -189,8 +199,9 @@ class Pooling:
         for place in [place for place in self._mapped if place[0] == life]:
             del self._mapped[place]
 
-    def guard(self, link: Link, may: Callable[[str, bool], bool]) -> None:
-        """Asks `may(name, to be changed, too)` before a region is opened for this link; on the thread."""
+    def guard(self, link: Link, may: Callable[[str, bool], int]) -> None:
+        """Asks `may(name, to be changed, too)` before a region is opened for this link, on the thread: an errno where
+        it may not, else 0."""
         self._guards[link.id] = may
 
     def forget(self, link: Link) -> None:
@@ -201,7 +212,7 @@ class Pooling:
 
     def mapped(self, life: int, key: int, memory: Mapping) -> None:
         """A region of a node of this host is mapped."""
-        self._mapped[life, key] = memory
+        self._mapped[life, key] = memory, time.monotonic()
         for go_on in self._awaiting.pop((life, key), ()):
             go_on(True)
         while len(self._mapped) > MAPPED_MAX:
@@ -212,14 +223,26 @@ class Pooling:
         for go_on in self._awaiting.pop((life, key), ()):
             go_on(False)
 
+    def _unmap_unused(self) -> None:
+        until_s = time.monotonic() - MAPPED_S
+        while self._mapped:
+            place = next(iter(self._mapped))
+            if self._mapped[place][1] > until_s:
+                return
+            del self._mapped[place]
+
     def mapping_of(self, life: int, key: int) -> Mapping | None:
         """A region of a node of this host, as it is mapped here; None while it isn't."""
         if life == self.life:
             return self.regions.memory_of(key)
-        memory = self._mapped.get((life, key))
+        memory, _ = self._mapped.pop((life, key), (None, 0.0))
         if memory is not None:
-            self._mapped.move_to_end((life, key))
+            self._mapped[life, key] = memory, time.monotonic()
         return memory
+
+    def has_mapped(self, life: int, key: int) -> bool:
+        """Whether it is mapped, and stays so for a while."""
+        return self.mapping_of(life, key) is not None
 
     def is_here(self, life: int) -> bool:
         """That node is on this host. Any thread may ask."""
@@ -248,8 +271,8 @@ class Pooling:
         try:
             name = value.decode()
             guard = self._guards.get(link.id)
-            if guard is not None and not guard(name, change):
-                link.answer("wrong", errno.EPERM)
+            if guard is not None and (wrong := guard(name, change)):
+                link.answer("wrong", wrong)
                 return
             self.finder.look_up(link.node, name, now_ns, partial(self._found, link, name, change))
         except (UnicodeDecodeError, ValueError):
@@ -281,11 +304,11 @@ class Pooling:
             link.answer("cut")
             return
 
-        def opened(handle: int, why: str) -> None:
+        def opened(handle: int, _why: str) -> None:
             if handle >= 0:
                 link.answer("done", handle, size, rights)
             else:
-                link.answer("wrong", errno.ENOSPC) if "at most" in why else link.answer("cut")
+                link.answer("wrong", errno.ENOSPC) if handle == FULL else link.answer("cut")
 
         self.finder.open(link, name, time.monotonic_ns(), opened, change)
 
@@ -306,24 +329,25 @@ class Pooling:
                         self._answer(link, now_ns)
                     self.finder.advance(now_ns)  # sends their lookups
                 self._look_for_failures()
+                self._unmap_unused()
                 if not self._work and not self._stopping:
                     self.driver.drive(self._pause_s(now_ns), self._spin_s)
         except Exception:
             LOG.exception("the thread of links has ended by a defect; links of this node are over")
             self._stopping = True
-        while self._work:  # who waits is told: their futures hear of the end from whoever stops the node
-            self._work.popleft()()
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._end_futures)
 
     def _pause_s(self, now_ns: int) -> float:
         if self.finder.waits or self.pool.waits:
             return AGAIN_S
-        return min(LOOK_S, max(0.0, (self.exports.next_ns - now_ns) / 1e9))
+        return min(LOOK_S, max(AGAIN_S, (self.exports.next_ns - now_ns) / 1e9))
 
     def _look_for_failures(self) -> None:
         if not self.pool.has_failed:
             return
-        for peer, why in self.regions.failures().items():
-            life = self._lives.get(peer)
-            if life is not None:
-                self.disconnect(life)
-                self._say(self._on_lost, life, why)
+        failures = self.regions.failures()
+        for whose, peer in list(self._numbers.items()):
+            if peer in failures:
+                self.disconnect(whose)
+                self._say(self._on_lost, whose, failures[peer])

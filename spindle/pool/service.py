@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from spindle.transport.peer import Peer
     from spindle.transport.peers import Peers
 
-KINDS = ("link_offer", "link_map", "link_mapped")
+KINDS = ("link_offer", "link_map", "link_mapped", "link_over")
 LOG = logging.getLogger("spindle.links")
 
 
@@ -50,7 +50,11 @@ class NodeLinks:
             try:
                 made = Pooling(life_of(self._me.node_id, self._me.incarnation), asyncio.get_running_loop(),
                                self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking)
-                made.start()
+                try:
+                    made.start()
+                except OSError:
+                    made.stop()
+                    raise
             except OSError as error:
                 raise shortage(error, "the node's links") or NoResources(f"no links: {error}") from error
             self._pooling = made
@@ -72,6 +76,9 @@ class NodeLinks:
         elif kind == "link_map":
             close_all(fds)
             self.neighbours.heard_map(peer, message.link_map)
+        elif kind == "link_over":
+            close_all(fds)
+            self.neighbours.heard_over(peer, message.link_over)
         else:
             self.neighbours.heard_mapped(peer, message.link_mapped, fds)
 

@@ -61,6 +61,7 @@ class Exports:
             self.directory.put(name, self._regions.whole_grant(key), writer)
         except ValueError:
             self._regions.deregister(key)
+            self._regions.idle(memory)  # nobody has heard of it: it goes at once
             raise
         self._open[name] = key, memory
         return key

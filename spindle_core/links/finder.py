@@ -25,6 +25,7 @@ from spindle_core.memory import Mapping
 READ, WRITE = 1, 2  # of the rights in a grant (regions.pxd)
 READS_MAX = 64  # lookups on the way at a time; others wait
 TRIES_MAX = 100  # of an entry that is always being written
+FULL = -2  # in place of a handle: of the link or the pool no more are to be had
 CACHE_MAX = 4096  # regions that are remembered
 
 Found = Callable[[Entry | None, str], None]
@@ -166,14 +167,14 @@ class Finder:
 
     def open(self, link: Link, name: str, now_ns: int, opened: Callable[[int, str], None], change: bool = True) -> None:
         """Lets a link use a region of its node; without `change` it can only read. Calls `opened` with the handle, or
-        with -1 and why not: at once if the region is known, else from advance(). ValueError for what can't be a
+        with -1 or FULL and why not: at once if the region is known, else from advance(). ValueError for what can't be a
         name."""
         self.look_up(link.node, name, now_ns, partial(self._open_found, link, name, opened, change))
 
     def _open_found(self, link: Link, name: str, opened: Callable[[int, str], None], change: bool,
                     entry: Entry | None, why: str) -> None:
-        if entry is None:
-            opened(-1, why)
+        if entry is None or not link.is_open:
+            opened(-1, why or "this link is over")
             return
         key, size, rights, remote_key, remote = GRANT.unpack(entry.grant)
         if entry.writer != self._own_id:
@@ -190,7 +191,7 @@ class Finder:
         try:
             handle = link.open_region(GRANT.pack(key, size, rights, remote_key, remote), until_ns, memory)
         except (ConnectionError, ValueError) as error:
-            opened(-1, str(error))
+            opened(FULL if isinstance(error, ValueError) else -1, str(error))
             return
         self._links[link.id, handle] = name, entry.grant
         opened(handle, "")
@@ -205,15 +206,15 @@ class Finder:
         for place in [place for place in self._links if place[0] == link.id]:
             del self._links[place]
 
-    def _renewed(self, link: Link, handle: int, entry: Entry | None, _why: str) -> None:
-        known = self._links.get((link.id, handle))
-        if known is None or not link.is_open:
+    def _renewed(self, link: Link, handle: int, known: tuple[str, bytes], entry: Entry | None, _why: str) -> None:
+        if not link.is_open:
             return
-        name, grant = known
-        if entry is None or entry.grant != grant:
+        if self._links.get((link.id, handle)) is not known:  # closed meanwhile; another one may have the handle
+            link.look_again()
+        elif entry is None or entry.grant != known[1]:
             link.end_region(handle)
         else:
-            link.renew(handle, self._cache[link.node, name][1])
+            link.renew(handle, self._cache[link.node, known[0]][1])
 
     def advance(self, now_ns: int) -> None:
         """Takes what lookups have read, sends those that wait, and renews leases that were used up."""
@@ -224,7 +225,7 @@ class Finder:
             if known is None:
                 link.end_region(handle)
                 continue
-            self.look_up(link.node, known[0], now_ns, partial(self._renewed, link, handle))
+            self.look_up(link.node, known[0], now_ns, partial(self._renewed, link, handle, known))
         while self._queue and self._slots:
             if not self._post(self._queue.pop(0), now_ns):
                 break

@@ -97,6 +97,15 @@ cdef class Link:
         the link is closed. -1: nowhere."""
         self.state.end = end
 
+    def look_again(self):
+        """The region whose lease its next request waits for is open no more: that is looked at once more."""
+        self.state.waits = 0
+
+    @property
+    def reaches(self):
+        """How many regions it has open."""
+        return len(self.opened)
+
     def add_buffer(self, Mapping memory not None):
         """Lets the user's requests use this memory of its own; returns its handle. ValueError beyond BUFFERS_MAX."""
         cdef uint32_t i

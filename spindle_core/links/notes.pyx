@@ -64,8 +64,10 @@ cdef void owe(pool_t *s, uint32_t peer, const note_t *note, uint64_t count, uint
 
 
 cdef inline link_t *receiver(pool_t *s, const note_t *note) noexcept nogil:
-    """Whom a note is for; NULL: nobody."""
+    """Whom a note is for; NULL: nobody. Who is bound to a port is reached by that alone: rules of access name it."""
     cdef link_t *link = s.ports[note.port] if note.port else link_of(s, note.to)
+    if link != NULL and link.port != note.port:
+        return NULL
     return link if link != NULL and (link.state == LINK_OPEN or link.state == LINK_MOVING) else NULL
 
 

@@ -270,7 +270,10 @@ cdef class Pool:
             elif e.kind == ERRAND_ASK:
                 self.asking.append(link)
             elif e.kind == ERRAND_LEASE:
-                leases.append((link, e.what))
+                if link.state.handles[e.what].open:
+                    leases.append((link, e.what))
+                else:
+                    link.state.waits = 0                   # closed meanwhile: its request is looked at once more
             elif e.kind == ERRAND_SEND:
                 self.long_messages.send(link)
             elif link.state.state == LINK_MOVING and is_idle(&link.state):

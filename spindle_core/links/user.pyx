@@ -17,7 +17,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport fall_asleep, ring_once, wake_up
-from spindle_core.events cimport c_close, end_fd, end_wait
+from spindle_core.events cimport c_close, end_fd, end_wait, end_wake
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, take_at
 from spindle_core.fabric.regions.regions cimport (
     LIST_MAX,
@@ -53,7 +53,7 @@ from spindle_core.links.links cimport (
     PORTS_MAX,
     POSTED_MAX,
 )
-from spindle_core.memory cimport Mapping
+from spindle_core.memory cimport Mapping, forks
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
@@ -68,7 +68,8 @@ WRONG = {
                   " bytes",
     errno.EFAULT: f"its memory is none of the link's, at most {BUFFERS_MAX}; or too short; or is not to be written",
     errno.EPERM: "no access rule of the node lets its user do that",
-    errno.ENOSPC: f"a link reaches at most {HANDLES_MAX} regions: close one",
+    errno.ENOSPC: f"a link reaches at most {HANDLES_MAX} regions, and all links of a program together"
+                  " at most so many as its node says: close one",
     errno.ENAMETOOLONG: f"a region's name has 1 to {NAME_SIZE_MAX} bytes",
     errno.ENOTCONN: "the link leads to no node",
     errno.EAGAIN: f"{POSTED_MAX} memories for long messages, posted or being filled, are the limit",
@@ -93,10 +94,12 @@ cdef class LinkUser:
     cdef uint64_t rung
     cdef uint64_t filled         # requests that were added, submitted or not
     cdef uint64_t list_from      # the first of the list that is being made
+    cdef bint gone               # its node has ended: nobody rings any more
+    cdef uint32_t forks          # when it was made
 
     def __cinit__(self, Mapping user_page not None, Mapping pool_page not None, Mapping bell=None, int bell_fd=-1,
                   int end=-1):
-        self.bell_fd, self.end = bell_fd, end
+        self.bell_fd, self.end, self.forks = bell_fd, end, forks
 
     def __init__(self, Mapping user_page not None, Mapping pool_page not None, Mapping bell=None, int bell_fd=-1,
                  int end=-1):
@@ -214,12 +217,12 @@ cdef class LinkUser:
     cdef bint has_news(self) noexcept nogil:
         return (u64_load_acquire(&self.pool.dones) != u64_load_relaxed(&self.user.dones_taken)
                 or u64_load_acquire(&self.pool.messages) != u64_load_relaxed(&self.user.messages_taken)
-                or u64_load_acquire(&self.pool.broken) != 0)
+                or u64_load_acquire(&self.pool.broken) != 0 or self.gone)
 
     def wait(self, double timeout_s, double spin_s=0.0):
-        """Blocks until there are completions or messages, or the link is broken (True), or for `timeout_s` seconds
-        (False). It looks for `spin_s` seconds before it sleeps. A signal ends the wait: False, or what its handler
-        raises."""
+        """Blocks until there are completions or messages, the link is broken or its node has ended (True), or for
+        `timeout_s` seconds (False). It looks for `spin_s` seconds before it sleeps. A signal ends the wait: False, or
+        what its handler raises."""
         cdef uint64_t now = monotonic_ns()
         cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
         cdef bint found = False
@@ -244,6 +247,12 @@ cdef class LinkUser:
                     found = self.has_news()
                     break
         return found
+
+    def mark_gone(self):
+        """The node has ended: whoever waits wakes up, and each later wait ends at once. Any thread may call this."""
+        self.gone = True
+        if self.forks == forks:  # otherwise the end is the parent's
+            end_wake(self.end)
 
     def close(self):
         """Gives its descriptors back. Idempotent."""

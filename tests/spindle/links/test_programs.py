@@ -232,3 +232,57 @@ def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
         wait_until(is_gone, what="the region's end")
         Links(sessions[2]).listen(11).close()
 
+
+
+def test_what_was_given_up_waiting_for_is_carried_out_as_it_was_asked(sessions: Sessions) -> None:
+    """A message that nobody waits for any more lies in the link's memory until the receiver has room for it: the next
+    one waits for that, and does not take its place."""
+    with Links(sessions[2]).listen(9) as port, Links(sessions[1]).open(2, timeout_s=0.2) as link:
+        sent = 0
+        with pytest.raises(TimeoutError):
+            while True:
+                link.send(b"%d" % sent + bytes(10_000), 9)
+                sent += 1
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="node 2 has not answered within"):
+                link.send(b"later", 9)
+        came = []
+        while message := port.receive(0.5):
+            came.append(message.data.rstrip(b"\0"))
+        assert came == [b"%d" % number for number in range(sent + 1)]
+        link.send(b"at last", 9)
+        last = port.receive()
+        assert last is not None and last.data == b"at last"
+
+
+def test_a_request_larger_than_the_memory_of_its_link_says_so(sessions: Sessions) -> None:
+    with Links(sessions[2]).offer("large", 8192, writer=1), Links(sessions[1]).open(2, memory=4096) as link:
+        region = link.region("large", change=True)
+        for wrong in (lambda: region.read(0, 4097), lambda: region.write(0, bytes(4097)), lambda: region.read(-1, 8),
+                      lambda: region.read(0, -1), lambda: region.write(-8, b"x")):
+            with pytest.raises(LinkError, match=r"there may be from 0 to 4096, the link's memory") as error:
+                wrong()
+            assert error.value.status == "wrong"
+        region.write(0, bytes(4095) + b"!")
+        assert region.read(4095, 1) == b"!"
+
+
+def test_only_who_was_called_can_answer(sessions: Sessions) -> None:
+    """Others who send to the caller's link are passed over, whatever call they name; and what comes while nobody calls
+    is not kept."""
+    with Links(sessions[2]).listen(7) as port, Links(sessions[1]).open(2) as link, Links(sessions[2]).open(1) as other:
+        for number in (1, 2, 3, 1 << 63):
+            other.send(b"forged", to=link.id, call=number)
+        answers: list[bytes] = []
+        thread = threading.Thread(target=lambda: answers.append(link.call(7, b"?")))
+        thread.start()
+        message = port.receive()
+        assert message is not None and message.call
+        for number in (0, 1, 2, 3, message.call ^ 1, message.call + 1):
+            other.send(b"forged", to=link.id, call=number)
+        port.answer(message, b"!")
+        thread.join()
+        assert answers == [b"!"]
+        with pytest.raises(LinkError, match="nobody is there"):  # a port has no other name than its number
+            link.send(b"by its link", to=port._end.id)
+        assert port.receive(0.05) is None

@@ -3,7 +3,9 @@ them any more (spindle_core/links/{exports,finder}.py)."""
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from typing import Any
 
 import pytest
@@ -242,3 +244,55 @@ def test_nothing_is_touched_after_deregistration_and_lease(seed):
                     stage.finders[program.host].close(program.link, handles.pop(program))
         assert all(bytes(memory.view()[0:8]) == b"\xee" * 8 for memory in filled)
     assert sum(done.values()) > 50 and len(filled) > 0
+
+
+def test_a_region_that_is_closed_while_its_lease_is_renewed_keeps_nothing_waiting(kind):
+    """Before the pool's errand is done, and while the owner's directory is read for it: the request that waited is
+    wrong, those of other regions of the link go on, and a region that gets the same handle is not ended with it."""
+    for looks in (0, 1):
+        stage = Stage(kind, 2)
+        program = Program(stage.hosts[0], stage.hosts[1])
+        for name in ("first", "second", "third"):
+            stage.exports[stage.hosts[1]].offer(name, Mapping.create(name, 4096), atomics=True)
+        first, _ = stage.open(program, "first")
+        second, _ = stage.open(program, "second")
+        stage.now_ns += 2 * LEASE_NS
+        program.user.fetch_add(first, 0, 1, cookie=1)
+        program.user.submit()
+        finder, pool = stage.finders[program.host], program.host.pool
+        pool.run(stage.now_ns)  # leaves an errand
+        if looks:
+            finder.advance(stage.now_ns)  # begins a lookup
+        finder.close(program.link, first)
+        third, _ = stage.open(program, "third")
+        assert third == first
+        found = []
+        for _ in range(100):
+            found += program.user.take()
+            stage.run()
+        assert [one[:2] for one in found] in ([(1, "wrong")], [(1, "done")])  # with no region, or the one that is there
+        assert stage.add(program, third, 2) == (2, "done") and stage.add(program, second, 3) == (3, "done")
+
+
+def test_who_opens_a_region_over_a_link_that_has_gone_meanwhile_is_told(kind):
+    stage = Stage(kind, 2)
+    program = Program(stage.hosts[0], stage.hosts[1])
+    stage.exports[stage.hosts[1]].offer("table", Mapping.create("table", 4096))
+    opened: list[tuple[int, str]] = []
+    stage.finders[program.host].open(program.link, "table", stage.now_ns, lambda *how: opened.append(how))
+    program.host.pool.close_link(program.link)
+    for _ in range(100):
+        stage.run()
+    assert opened == [(-1, "this link is over")]
+
+
+def test_what_could_not_be_offered_is_let_go(kind):
+    stage = Stage(kind, 2)
+    exports = stage.exports[stage.hosts[0]]
+    memory = Mapping.create("refused", 4096)
+    gone = weakref.ref(memory)
+    with pytest.raises(ValueError, match="must have between 1 and 64"):
+        exports.offer("x" * 65, memory)
+    del memory
+    gc.collect()
+    assert gone() is None

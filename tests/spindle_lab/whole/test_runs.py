@@ -85,7 +85,7 @@ def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytes
 
 
 def test_connections_between_living_nodes_break_wherever_they_are() -> None:
-    summary = run_seeds(itertools.islice(having("resets"), 15), jobs=1)
+    summary = run_seeds(itertools.islice(having("resets"), 20), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.faults["reset_between"] > 5
 
