@@ -143,9 +143,10 @@ def page(docs: Path, jobs: int | None, state: Path) -> None:
               help="Where paper-krcore.md goes.")
 @click.option("--measure", "measuring", is_flag=True,
               help="Measure what the pool takes on this machine instead, as JSON.")
+@click.option("--real", is_flag=True, help="Run `spindle bench links` on this machine before, and keep what it says.")
 @json_option
 @debug_option
-def krcore(docs: Path, measuring: bool, as_json: bool) -> None:
+def krcore(docs: Path, measuring: bool, real: bool, as_json: bool) -> None:
     """Play the KRCore paper's evaluation and write docs/paper-krcore.md.
 
     The pool of links is the production code; network, kernel and time are a model. With --json it prints the rows, and
@@ -159,6 +160,12 @@ def krcore(docs: Path, measuring: bool, as_json: bool) -> None:
     if measuring:
         print_json(probe.measure())
         return
+    if real:
+        from spindle_lab.bench import links
+        from spindle_lab.bench.cli import failing_clearly
+        from spindle_lab.paper.krcore import real as real_runs
+
+        real_runs.keep(failing_clearly(links.run))
     figures = _play_krcore()
     if as_json:
         print_json([{"section": section, **dataclasses.asdict(row), "deviation": row.deviation}

@@ -14,8 +14,8 @@ puts its figures beside what this project's pool comes to in virtual time. It is
 spindle paper krcore
 ```
 
-in some seconds; the same code gives the same figures, on any machine. [paper.md](paper.md) does the same for the paper
-on which topics are built.
+in some seconds; the same code gives the same figures, on any machine (bytes of memory: with the same Python and C
+library). [paper.md](paper.md) does the same for the paper on which topics are built.
 
 ## What is played
 
@@ -49,6 +49,9 @@ KINDS = """
 - **given**: the figure is a cost itself.
 - **counted**: something that happened so many times while the pool ran.
 - **measured**: bytes that the real pool holds.
+
+A deviation counts as a prediction where the kind is played or computed, and the paper's text says which figure belongs
+to it.
 
 Where the claim says "own", the last column is the nearest thing that this project has.
 """
@@ -97,7 +100,7 @@ CONTRADICTIONS = """
   takes. With LITE and verbs it takes 2.3 and 2.7 s, in which ten nodes make 16,400 and 19,200 queue pairs at 712 a
   second.
 - With pools "larger than 2" DC beats RC "by 28-78%" (5.2). Read as a latency that is lower by so much, and from two
-  DCQPs on, the model has the same; from four on it would begin at 59%.
+  DCQPs to eight, the model has the same. Which pools the two ends belong to the text doesn't say.
 - Transfers between functions went "from 33.3 ms to 0.12 us" (1), which is far less than one read. 0.12 ms would fit.
 - Copies are negligible below 1 KB (4.5), or up to 16 KB (5.2).
 - The overhead of writes of more than 8 KB is negligible (5.2). The kernel's 0.9 us are 32% of a write of 8 KB on that
@@ -127,6 +130,6 @@ LEFT_OUT = """
 - Throughput of the hash (26, 18 and 15 million): the text doesn't say what a request reads, and how many go together.
 - Functions that pass data (Figure 12 (b)): these are containers of a platform that isn't here.
 - What only the drawings show: they were not read off.
-- Figures of RDMA devices in software: pools pass the same tests over them (`make rdma-test`), but their times say
-  nothing.
+- RDMA devices in software: the regions below the pool pass their tests over them (`make rdma-test`), but their times
+  say nothing of hardware, and no pool was counted there.
 """

@@ -21,7 +21,7 @@ PORT = 7
 
 
 class Counter:
-    """When things were done, of which the later half says how fast they are done."""
+    """When things were done, and how fast that was in the steady part."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._times, self._counts = clock, [0.0], [0]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from spindle_lab.bench import links
 from spindle_lab.paper import experiments, page
 from spindle_lab.paper.krcore import page as krcore_page
-from spindle_lab.paper.krcore import probe, rows
+from spindle_lab.paper.krcore import probe, real, rows
 from tests.spindle.cli.support import Cli
 from tests.spindle_lab.paper.support import Tiny
 
@@ -98,6 +99,16 @@ def test_the_page_of_krcore(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "SLOW", (fails,))
     result = cli("paper", "krcore")
     assert result.code == 1 and "4 descriptors" in result.err
+
+
+def test_real_runs_come_before_the_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[dict] = []
+    monkeypatch.setattr(links, "run", lambda: {"rounds": 7})
+    monkeypatch.setattr(real, "keep", kept.append)
+    monkeypatch.setattr(rows, "SPECS", {})
+    monkeypatch.setattr(rows, "SWIFT", ())
+    monkeypatch.setattr(rows, "SLOW", ())
+    assert cli("paper", "krcore", "--real", "--json").json == [] and kept == [{"rounds": 7}]
 
 
 def test_measuring_the_pool(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

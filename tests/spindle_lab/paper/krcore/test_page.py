@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spindle_lab.paper.krcore import costs, page, page_text, rows
+from spindle_lab.paper.krcore import costs, page, page_text, real, rows
 from spindle_lab.paper.krcore.rows import CALIBRATED, GIVEN, PLAYED, Row
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / page.NAME
@@ -79,3 +79,17 @@ def test_what_was_calibrated_predicts_nothing() -> None:
     assert page.row_text(far) == "| b | 10 us | 12.4 us | +24% | played | - |"
     assert page.row_text(none) == "| f | - | 5 us | - | played | - |"
     assert page.deviation_text(Row("e", 7.0, "%", PLAYED, 8.0, bound=True)) == "doesn't hold"
+
+
+def test_real_runs_are_kept(tmp_path: Path) -> None:
+    """What the benchmark of links says goes to a file, and from there into the page; without one that is said."""
+    kept = tmp_path / "real.json"
+    assert "spindle paper krcore --real" in real.section(kept)
+    us = {"p50": 20.13, "p99": 1234.5}
+    real.keep({"rounds": 500, "ratios": {}, **dict.fromkeys(real.ROWS, us)}, kept)
+    found = real.section(kept)
+    assert "500 rounds" in found and found.count("| 20.1 us | 1,234 us |") == len(real.ROWS)
+
+
+def test_the_page_in_the_tree_has_the_real_runs_that_are_kept(text: str) -> None:
+    assert real.KEPT.exists() and f"## Real runs\n\n{real.section()}\n" in text
