@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from spindle_core.links.directory import WINDOW_SIZE
 from spindle_lab.paper.krcore import costs, plays, real
+from spindle_lab.paper.krcore.network import wire_ns
 from spindle_lab.paper.krcore.page_text import CONTRADICTIONS, KINDS, LEFT_OUT, OPENING, OWN, REMARKS
 from spindle_lab.paper.krcore.rows import LINKS, MESH, Figures, Row, rows
 from spindle_lab.paper.page import figure_text
@@ -58,9 +60,14 @@ def own_text(f: Figures) -> str:
     find_ns = costs.POOL_FIND.value + costs.POOL_LOOKUP.value
     return OWN.strip().format(
         read=f["read"], read_daemon=f["read daemon"], find=f["find us"], python=find_ns / 1e3, cached=f["cached"],
-        find_rate=f["find 240 rate"], pools=plays.HOSTS - 1, by_python=(plays.HOSTS - 1) / find_ns * 1e3,
+        find_rate=f["find 240 rate"], by_port=1e3 / wire_ns(WINDOW_SIZE), pools=plays.HOSTS - 1,
+        by_python=(plays.HOSTS - 1) / find_ns * 1e3,
         mesh_links=f["mesh links"], mesh_all=MESH, mesh_reads=f["mesh lookups"], mesh=f["mesh us"],
         link_kb=f["links bytes"] / LINKS / 1024, connection_kb=f["connection bytes"] / 1024)
+
+
+def remarks(f: Figures) -> str:
+    return REMARKS.strip().format(rate=f["connect 240 rate"], device=1e3 / (2 * costs.DEVICE_READ.value))
 
 
 def render(f: Figures) -> str:
@@ -70,7 +77,7 @@ def render(f: Figures) -> str:
              agreement(row for found in sections.values() for row in found)]
     for section, found in sections.items():
         parts += [f"### {section}", table(found)]
-    parts += ["### Where the model and the paper differ", REMARKS.strip(),
+    parts += ["### Where the model and the paper differ", remarks(f),
               "## Where this project's structure differs", own_text(f),
               "## Real runs", real.section(),
               "## Where the paper's text contradicts itself", CONTRADICTIONS.strip(),

@@ -65,8 +65,8 @@ OWN = """
   instead, by one read of their owner's directory in place of KRCore's two for metadata and two for a memory region.
   That read is of 2 KB, and the part of the pool's thread that handles it is Python, {python:.0f} us of {find:.0f}. So
   the {pools} pools that ask come to {find_rate:.1f} million lookups a second (Python alone would allow
-  {by_python:.1f}), far below what the owner's port carries, which is 6 million. A region that the node knows takes
-  {cached:.1f} us; a program that opens a link again, and has the region still, takes none of this.
+  {by_python:.1f}), far below what the owner's port carries, which is {by_port:.1f} million. A region that the node
+  knows takes {cached:.1f} us; a program that opens a link again, and has the region still, takes none of this.
 - **A mesh.** A link reaches all ports of a node, so workers need one for each host: {mesh_links:,.0f} links instead
   of {mesh_all:,}. They are there after {mesh:.0f} us, nearly all of it Python for {mesh_reads:.0f} reads and the
   finds of what these read.
@@ -111,9 +111,9 @@ CONTRADICTIONS = """
 
 REMARKS = """
 - **22 million connections a second.** 240 clients that wait for nothing but their own two reads and the kernel
-  connect 44 million times a second, and the server's device would carry 69. So something else holds the paper's back,
-  which it doesn't name. Two reads of 260 bytes each would fill the server's port at 22 million; here they are of a
-  line.
+  connect {rate:.0f} million times a second, and the server's device would carry {device:.0f}. So something else holds
+  the paper's back, which it doesn't name. Two reads of 260 bytes each would fill the server's port at 22 million;
+  here they are of a line.
 - **The mesh**, and **workers of a hash** with LITE and verbs: figures of the paper that don't go together, below.
 - **Reads and echoes** are 5% slower than the paper's since the kernel's entry was taken from another figure, and this
   project's pool does its work besides: a run of it looks at all connections, which KRCore's need not.

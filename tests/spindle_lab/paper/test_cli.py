@@ -87,6 +87,7 @@ def test_the_page_of_krcore(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows, "SWIFT", (lambda: {"a": 1.5},))
     monkeypatch.setattr(rows, "SLOW", ())
     monkeypatch.setattr(krcore_page, "own_text", lambda _: "")
+    monkeypatch.setattr(krcore_page, "remarks", lambda _: "")
     result = cli("paper", "krcore", "--docs", "documents")
     assert result.code == 0, result.err
     assert "| a | 1 us | 1.5 us | +50% | played | - |" in Path("documents/paper-krcore.md").read_text()
