@@ -212,7 +212,7 @@ class Program:
         """One list, until it has completed."""
         self.submit(n, size, write=write)
         yield from self.host.enter(1, n)
-        yield self.user.take
+        well((yield self.user.take))
 
     def submit(self, n: int, size: int = 8, *, write: bool = False) -> None:
         for k in range(n):
@@ -239,7 +239,14 @@ class Reader:
             requests.read(self.region, 0, size, self.memory)
         self.host.regions.post(self.asker, requests)
         self.host.net.send(self.host.net.take(self.host.number), self.host.net.clock.now)
-        yield self.asker.take
+        well((yield self.asker.take))
+
+
+def well(completions: list[tuple[Any, ...]]) -> None:
+    """A run in which a request fails shows nothing."""
+    for done in completions:
+        if done[1] != "done":
+            raise AssertionError(f"a request ended as {done[1]}: {done[2]}")
 
 
 def make_hosts(n: int, structure: str, *, dc: bool = False) -> tuple[Clock, Network, list[Host]]:

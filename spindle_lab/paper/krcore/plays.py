@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from spindle_core.memory import Mapping
 from spindle_lab.paper.krcore import costs
-from spindle_lab.paper.krcore.hosts import DAEMON, KERNEL, Host, Program, Reader, Step, make_hosts
+from spindle_lab.paper.krcore.hosts import DAEMON, KERNEL, Host, Program, Reader, Step, make_hosts, well
 from spindle_lab.paper.krcore.network import Clock, Dcqp
 
 HOSTS, CLIENTS, WORKERS_HERE = 10, 240, 24
@@ -324,7 +324,7 @@ def fan_out(dcqps: int, seed: int = 1) -> float:
                 program.submit(1)
             yield from client.enter(BATCH, BATCH)
         for program in programs:
-            yield program.user.take
+            well((yield program.user.take))
 
     client.start(timed(clock, times, run()))
     clock.run()

@@ -99,3 +99,14 @@ def test_a_region_that_is_not_there_is_said() -> None:
     client.start(Program(client, server).find("nothing"))
     with pytest.raises(AssertionError, match=r"'nothing'.*nobody"):
         clock.run()
+
+
+@pytest.mark.parametrize("structure", [KERNEL, DAEMON])
+def test_a_request_that_fails_ends_the_run(structure: str) -> None:
+    """Beyond the region: its figures would show nothing."""
+    clock, _, (server, client) = make_hosts(2, structure)
+    program = Program(client, server)
+    program.reach(server, Mapping.create("server", 4096))
+    client.start(program.requests(1, 1 << 13))
+    with pytest.raises(AssertionError, match="wrong"):
+        clock.run()
