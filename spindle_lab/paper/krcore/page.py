@@ -8,7 +8,7 @@ from pathlib import Path
 from spindle_core.links.directory import WINDOW_SIZE
 from spindle_lab.paper.krcore import costs, plays, real
 from spindle_lab.paper.krcore.network import wire_ns
-from spindle_lab.paper.krcore.page_text import CONTRADICTIONS, KINDS, LEFT_OUT, OPENING, OWN, REMARKS
+from spindle_lab.paper.krcore.page_text import CONTRADICTIONS, GUEST, KINDS, LEFT_OUT, OPENING, OWN, REMARKS
 from spindle_lab.paper.krcore.rows import LINKS, MESH, Figures, Row, rows
 from spindle_lab.paper.page import figure_text
 
@@ -79,7 +79,7 @@ def render(f: Figures) -> str:
         parts += [f"### {section}", table(found)]
     parts += ["### Where the model and the paper differ", remarks(f),
               "## Where this project's structure differs", own_text(f),
-              "## Real runs", real.section(),
+              "## Real runs", real.section(), "## Counts on a guest", GUEST.strip(),
               "## Where the paper's text contradicts itself", CONTRADICTIONS.strip(),
               "## What is left out", LEFT_OUT.strip(),
               "## Costs", "All that the model takes (`spindle_lab/paper/krcore/costs.py`). Sections and figures are "

@@ -37,7 +37,7 @@ def test_the_page_in_the_tree_has_the_rows_that_are_played(figures: dict, text: 
 
 
 def test_the_page_in_the_tree_has_text_and_costs(text: str) -> None:
-    for part in (page_text.OPENING, page_text.KINDS, page_text.CONTRADICTIONS, page_text.LEFT_OUT):
+    for part in (page_text.OPENING, page_text.KINDS, page_text.GUEST, page_text.CONTRADICTIONS, page_text.LEFT_OUT):
         assert part.strip() in text
     assert page.cost_table() in text
     assert len(re.findall("^# ", text, re.MULTILINE)) == 1
