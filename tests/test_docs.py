@@ -72,7 +72,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_every_document_is_listed() -> None:
-    listed = set(re.findall(r"\]\(([\w.]+\.md)\)", read(ROOT / "docs" / "README.md")))
+    listed = set(re.findall(r"\]\(([\w.-]+\.md)\)", read(ROOT / "docs" / "README.md")))
     assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
 
 

@@ -43,6 +43,7 @@ Examples:
   spindle paper batching                    Figure 3, beside the paper's numbers
   spindle paper final levels --plot plots   two of them, with drawings
   spindle paper page                        docs/paper.md with all of it
+  spindle paper krcore                      docs/paper-krcore.md: the paper that links come from
 """)
 def paper() -> None:
     """Reproduce the paper's evaluation with the production core in virtual time.
@@ -138,6 +139,42 @@ def page(docs: Path, jobs: int | None, state: Path) -> None:
 
 
 @paper.command()
+@click.option("--docs", type=click.Path(path_type=Path, file_okay=False), default=DOCS, show_default=True,
+              help="Where paper-krcore.md goes.")
+@click.option("--measure", "measuring", is_flag=True,
+              help="Measure what the pool takes on this machine instead, as JSON.")
+@click.option("--real", is_flag=True, help="Run `spindle bench links` on this machine before, and keep what it says.")
+@json_option
+@debug_option
+def krcore(docs: Path, measuring: bool, real: bool, as_json: bool) -> None:
+    """Play the KRCore paper's evaluation and write docs/paper-krcore.md.
+
+    The pool of links is the production code; network, kernel and time are a model. With --json it prints the rows, and
+    writes nothing.
+    """
+    import dataclasses
+
+    from spindle_lab.paper.krcore import page as pages
+    from spindle_lab.paper.krcore import probe, rows
+
+    if measuring:
+        print_json(probe.measure())
+        return
+    if real:
+        from spindle_lab.bench import links
+        from spindle_lab.bench.cli import failing_clearly
+        from spindle_lab.paper.krcore import real as real_runs
+
+        real_runs.keep(failing_clearly(links.run))
+    figures = _play_krcore()
+    if as_json:
+        print_json([{"section": section, **dataclasses.asdict(row), "deviation": row.deviation}
+                    for section, found in rows.rows(figures).items() for row in found])
+        return
+    note(f"written: {pages.write(docs, figures)}")
+
+
+@paper.command()
 @click.option("--size", "sizes", type=click.IntRange(16), multiple=True, help="Of messages. Default: 1 and 10 KB.")
 @debug_option
 def measure(sizes: tuple[int, ...]) -> None:
@@ -204,6 +241,23 @@ def _play(runs: list[Run], store: Store, jobs: int | None) -> dict[Run, dict[str
 
     with _progress() as on_run:
         return play(runs, store, jobs or 0, on_run)
+
+
+def _play_krcore() -> dict[str, float]:
+    from spindle.errors import SpindleError
+    from spindle_lab.paper.krcore import rows
+
+    which, done = (*rows.SWIFT, *rows.SLOW), 0
+    with _progress() as on_run:
+        def on_play() -> None:
+            nonlocal done
+            done += 1
+            on_run(None, done, len(which))
+
+        try:
+            return rows.play(which, on_play)
+        except OSError as error:
+            raise SpindleError(str(error)) from error
 
 
 @contextlib.contextmanager

@@ -39,7 +39,8 @@ NOT_HERE_CODE = 77  # of a command that needs guests, where there are none
 # Of which guests take what they import with them.
 FABRIC = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/fabric/test_verbs_stranger.py")
 REGIONS = "tests/spindle_core/fabric/regions/test_verbs.py"
-TESTS = (*FABRIC, REGIONS, "tests/spindle_core/test_over_verbs.py")
+LINKS = "tests/spindle_core/links/test_verbs.py"
+TESTS = (*FABRIC, REGIONS, LINKS, "tests/spindle_core/test_over_verbs.py")
 PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
 SYSTEM_PYTHON = "/usr/bin/python3"
 TESTS_DOCTOR = ("tests/spindle/rdma/test_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
@@ -144,6 +145,11 @@ STEPS = (
         "regions", "memory that outlives views: requests, chains, messages, ends",
         (pytest_command("regions", REGIONS),),
         240, judge_tests, share="b",
+    ),
+    Step(
+        "links", "what the device counts while links are opened, look regions up, read, and send messages",
+        (pytest_command("links", "-rP", LINKS),),
+        180, judge_tests, share="b",
     ),
     Step(
         "doctor", "devices through pyverbs and from /sys; what the doctor says of them",

@@ -369,6 +369,21 @@ cdef class SimWorld:
         cdef direction_t *d = self.of(source, target, connection)
         return None if d.first == NULL else (KIND_NAMES[d.first.kind], d.first.landed, d.first.length)
 
+    def posted(self, source, target, connection=-1, first=0):
+        """What waits to land, from number `first` on: [(kind, bytes, lines, whether its source is told), ...]. Who
+        gives a run a clock finds in it what is due when."""
+        cdef op_t *op = self.of(source, target, connection).first
+        cdef uint64_t skip = first
+        found = []
+        while op != NULL:
+            if skip:
+                skip -= 1
+            else:
+                found.append((KIND_NAMES[op.kind], op.length, lines_of(op),
+                              op.kind != OP_MESSAGE and op.flags & REQUEST_SIGNALLED != 0))
+            op = op.next
+        return found
+
     def lose(self, source, target, connection=-1, n=1):
         """Takes what was posted last off the network: up to `n` posts never land. Only where the source has cut or is
         gone: a connection that lives loses nothing (ValueError). Returns how many."""

@@ -1,4 +1,4 @@
-"""Hosts with a pool each, for tests of links: over simulated ways, over TCP, or on one host."""
+"""Hosts with a pool each, for tests of links: over simulated ways, over TCP, on one host, or over an RDMA device."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spindle_core.fabric.regions.sim import SimWorld
 from spindle_core.links.pool import Pool
 from spindle_core.links.user import LinkUser
 from spindle_core.memory import Mapping
-from tests.spindle_core.fabric.regions import test_shm, test_sim, test_tcp
+from tests.spindle_core.fabric.regions import test_shm, test_sim, test_tcp, test_verbs
 
 LEASE_NS = 1_000_000_000
 REQUESTS_AT = 192  # bytes of a user's page before its requests (layout.h)
@@ -67,7 +67,8 @@ class Program:
 
 def make_hosts(kind: str, n: int) -> list[Host]:
     makers: dict[str, Callable[[int], list[Any]]] = {
-        "sim": test_sim.make_nodes, "tcp": test_tcp.make_nodes, "shm": test_shm.make_nodes}
+        "sim": test_sim.make_nodes, "tcp": test_tcp.make_nodes, "shm": test_shm.make_nodes,
+        "verbs": test_verbs.make_nodes}
     hosts = [Host(k, node) for k, node in enumerate(makers[kind](n))]
     for host in hosts:
         host.start(hosts)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from spindle_lab.bench import links
 from spindle_lab.paper import experiments, page
+from spindle_lab.paper.krcore import page as krcore_page
+from spindle_lab.paper.krcore import probe, real, rows
 from tests.spindle.cli.support import Cli
 from tests.spindle_lab.paper.support import Tiny
 
@@ -76,3 +79,39 @@ def test_a_name_that_there_is_not(cli: Cli) -> None:
     result = cli("paper", "tinny")
     assert result.code == 2 and "did you mean tiny?" in result.err
     assert "spindle paper list" in cli("paper", "something").err
+
+
+def test_the_page_of_krcore(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command plays, writes the page, or prints its rows; what can't be measured here is said."""
+    monkeypatch.setattr(rows, "SPECS", {"Control path": (lambda f: rows.Row("a", 1.0, "us", rows.PLAYED, f["a"]),)})
+    monkeypatch.setattr(rows, "SWIFT", (lambda: {"a": 1.5},))
+    monkeypatch.setattr(rows, "SLOW", ())
+    monkeypatch.setattr(krcore_page, "own_text", lambda _: "")
+    monkeypatch.setattr(krcore_page, "remarks", lambda _: "")
+    result = cli("paper", "krcore", "--docs", "documents")
+    assert result.code == 0, result.err
+    assert "| a | 1 us | 1.5 us | +50% | played | - |" in Path("documents/paper-krcore.md").read_text()
+    (row,) = cli("paper", "krcore", "--json").json
+    assert row["claim"] == "a" and row["deviation"] == pytest.approx(50) and not Path("docs").exists()
+
+    def fails() -> dict:
+        raise OSError("4 descriptors are needed")
+
+    monkeypatch.setattr(rows, "SLOW", (fails,))
+    result = cli("paper", "krcore")
+    assert result.code == 1 and "4 descriptors" in result.err
+
+
+def test_real_runs_come_before_the_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[dict] = []
+    monkeypatch.setattr(links, "run", lambda: {"rounds": 7})
+    monkeypatch.setattr(real, "keep", kept.append)
+    monkeypatch.setattr(rows, "SPECS", {})
+    monkeypatch.setattr(rows, "SWIFT", ())
+    monkeypatch.setattr(rows, "SLOW", ())
+    assert cli("paper", "krcore", "--real", "--json").json == [] and kept == [{"rounds": 7}]
+
+
+def test_measuring_the_pool(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "measure", lambda: {"pool_run": 1.0})
+    assert cli("paper", "krcore", "--measure").json == {"pool_run": 1.0}

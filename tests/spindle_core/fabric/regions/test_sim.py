@@ -312,3 +312,19 @@ def test_words_helpers():
     memory = Mapping.private(4096)
     put_word(memory, 1 << 56 | 2)
     assert bytes(memory.view()[0:8]) == b"\2\0\0\0\0\0\0\1" and word(memory) == 1 << 56 | 2
+
+
+def test_what_waits_to_land_is_told():
+    """Requests and a message in one direction: kind, bytes, lines, and whether the source hears of it, from any one
+    on."""
+    a, b = make_nodes(2)
+    _, region = opened(a, b, atomics=True)
+    mine, requests, asker = Mapping.private(4096), RequestList(), Asker()
+    requests.read(region, 60, 100, mine)
+    requests.fetch_add(region, 8, 1)
+    a.regions.post(asker, requests)
+    a.regions.send(a.number(b), b"hello")
+    waits = [("read", 100, 3, False), ("add", 8, 1, True), ("message", 5, 1, False)]
+    assert a.world.posted(0, 1) == waits and a.world.posted(0, 1, first=2) == waits[2:]
+    a.world.land(0, 1, n=3)
+    assert a.world.posted(0, 1) == waits[1:] and a.world.posted(1, 0) == []
