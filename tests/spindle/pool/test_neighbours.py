@@ -169,3 +169,24 @@ def test_an_offer_that_makes_no_sense_is_an_error(local: bool) -> None:
         await works(one, two)
 
     run(local, body)
+
+
+def test_an_answer_to_what_was_given_up_is_passed_over(local: bool) -> None:
+    """The one gives up before it hears the answer, says so, and begins anew."""
+    async def body(one: Side, two: Side) -> None:
+        with patch.object(neighbours, "REACH_TIMEOUT_S", 0.005):
+            first = asyncio.ensure_future(one.reach())
+            await asyncio.sleep(0)
+            two.hear()
+            await asyncio.wait({first})
+            assert isinstance(result_of(first), ConnectionEnded)
+        second = asyncio.ensure_future(one.reach())
+        await asyncio.sleep(0)
+        one.hear()
+        assert one.neighbours._known[2].theirs is None
+        two.hear()
+        assert 1 not in two.neighbours._known
+        await settle((one, two), second)
+        await works(one, two)
+
+    run(local, body)
