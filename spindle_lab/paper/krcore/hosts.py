@@ -17,11 +17,13 @@ from collections.abc import Callable, Generator
 from functools import partial
 from typing import Any
 
-from spindle_core.fabric.regions.regions import Asker, Regions, RequestList
+from spindle_core.fabric.regions.regions import Regions
+from spindle_core.fabric.regions.requests import Asker, RequestList
 from spindle_core.fabric.regions.sim import SimPart
 from spindle_core.links.exports import Exports
 from spindle_core.links.finder import Finder
-from spindle_core.links.pool import Link, Pool
+from spindle_core.links.link import Link
+from spindle_core.links.pool import Pool
 from spindle_core.links.user import LinkUser
 from spindle_core.memory import Mapping
 from spindle_lab.paper.krcore import costs

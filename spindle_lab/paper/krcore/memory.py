@@ -11,7 +11,8 @@ import gc
 import os
 import resource
 
-from spindle_core.links.pool import LINKS, Link
+from spindle_core.links.link import Link
+from spindle_core.links.pool import LINKS
 from spindle_lab.paper.krcore.hosts import KERNEL, make_hosts
 
 FD_MARGIN = 200
