@@ -218,7 +218,7 @@ class ApplicationLinks:
             await pooling.do(lambda: pooling.exports.end(wanted.name, time.monotonic_ns()))
             return None
         self._regions[wanted.name] = memory
-        return pb.Reply(offered=pb.RegionOffered(key=key)), [memory.fd]
+        return pb.Reply(offered=pb.RegionOffered(key=key, name=wanted.name)), [memory.fd]
 
     async def end_region(self, name: str) -> None:
         """Raises ConfigError where it isn't this application's."""

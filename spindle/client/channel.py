@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
 from spindle.group.events import GONE, MISSED, Event
@@ -65,7 +65,7 @@ class Channel:
         self._lock = threading.RLock()  # reentrant: the garbage collector may close() while we hold it
         self._calls: dict[int, _Call] = {}
         self._ports: dict[int, Port] = {}
-        self._to_close: deque[int] = deque()  # ports that nobody waits for, not yet told to the node
+        self._to_close: deque[dict[str, Any]] = deque()  # requests to end what nobody waits for, not yet sent
         self._number = 0
         self._end_error: SpindleError | None = None
         self._closing = False
@@ -199,6 +199,8 @@ class Channel:
                 call.answered.set()
 
     def _answer(self, reply: pb.Reply, frame: Frame) -> None:
+        from spindle.proto import attach_pb2 as pb
+
         with self._lock:
             call = self._calls.pop(reply.number, None)
         if call is not None:
@@ -209,11 +211,21 @@ class Channel:
         opened = reply.WhichOneof("body")
         if opened in ("writer", "reader"):
             self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
+        elif opened == "link":
+            self._post(close_link=pb.CloseLink(link=reply.link.link))
+        elif opened == "offered":
+            self._post(end_region=pb.EndRegion(name=reply.offered.name))
 
     def post_close(self, port: int) -> None:
-        """Ask for a port to be closed, without waiting for the answer, nor for another thread that is sending: that
-        thread then sends this request after its own."""
-        self._to_close.append(port)
+        """Ask for a port to be closed, without waiting for the answer."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._post(close_port=pb.ClosePort(port=port))
+
+    def _post(self, **request: Any) -> None:
+        """Sends a request without waiting for its answer, nor for another thread that is sending: that thread then
+        sends this one after its own."""
+        self._to_close.append(request)
         self._send_closes()
 
     def _send_closes(self) -> None:
@@ -223,16 +235,15 @@ class Channel:
             with self._lock:
                 self._number = number = self._number % 0xFFFFFFFF + 1
             try:
-                port = self._to_close[0]
-                body = pb.Request(number=number, close_port=pb.ClosePort(port=port)).SerializeToString()
-                if not self._conn.try_send(body):
+                request = self._to_close[0]
+                if not self._conn.try_send(pb.Request(number=number, **request).SerializeToString()):
                     return  # whoever is sending looks at the queue afterwards, and finds it there
-                self._to_close.remove(port)
+                self._to_close.remove(request)
             except (IndexError, ValueError):
-                continue  # another thread was quicker; that a port is closed twice does no harm
+                continue  # another thread was quicker; that something is closed twice does no harm
             except (SpindleError, TimeoutError):
                 self._to_close.clear()
-                return  # the connection is over, and with it every port
+                return  # the connection is over, and with it all that was open
 
     def _end(self, error: SpindleError) -> None:
         with self._lock:

@@ -560,8 +560,12 @@ class Links:
         in_range("writer", writer, 0, 0xFFFFFFFF)
         _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
             name=name, size=size, writer=writer, atomics=atomics))
-        with taken(frame, 1) as fds:
-            return OfferedRegion(self._session, name, Mapping.attach(fds.take(), writable=True))
+        try:
+            with taken(frame, 1) as fds:
+                return OfferedRegion(self._session, name, Mapping.attach(fds.take(), writable=True))
+        except OSError as error:
+            self._session._channel.request(end_region=pb.EndRegion(name=name))
+            raise shortage(error, f"region {name!r}") or error from error
 
 
 __all__ = ["Link", "LinkError", "Links", "Message", "OfferedRegion", "Port", "Region"]

@@ -283,10 +283,12 @@ class LinkOpened(_message.Message):
     def __init__(self, link: _Optional[int] = ..., buffer: _Optional[int] = ...) -> None: ...
 
 class RegionOffered(_message.Message):
-    __slots__ = ("key",)
+    __slots__ = ("key", "name")
     KEY_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     key: int
-    def __init__(self, key: _Optional[int] = ...) -> None: ...
+    name: str
+    def __init__(self, key: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class WriterOpened(_message.Message):
     __slots__ = ("port", "topic", "writer_id", "slots", "sent_ns")

@@ -282,3 +282,37 @@ def test_a_program_that_dies_between_answer_and_mapping_leaves_nothing(group: Gr
                and mappings_of(pid).count("spindle-link-user") <= number)
     with pytest.raises(SpindleError):
         Links(session).open(2)
+
+
+def test_an_answer_that_comes_too_late_leaves_nothing_open(group: Group) -> None:
+    with group.program(1) as session:
+        links = Links(session)
+        links.open(2)
+        links.offer("late", 8).end()
+        pid = group.daemon(1).pid
+        number = mappings_of(pid).count("spindle-link-user")
+        with pytest.raises(TimeoutError):
+            while True:  # until an answer is too late
+                ask_within(session, 1e-5, open_link=pb.OpenLink(node_id=2))
+        with pytest.raises(TimeoutError):
+            while True:
+                ask_within(session, 1e-5, offer_region=pb.OfferRegion(name="late", size=8))
+                ask(session, end_region=pb.EndRegion(name="late"))
+        wait_until(lambda: offers_again(links, "late"))
+        wait_until(lambda: mappings_of(pid).count("spindle-link-user") <= number)
+
+
+def ask_within(session: Session, timeout_s: float, **request: object) -> pb.Reply:
+    reply, frame = session._channel.request(timeout_s, **request)
+    frame.close_fds()
+    if reply.HasField("link"):
+        ask(session, close_link=pb.CloseLink(link=reply.link.link))
+    return reply
+
+
+def offers_again(links: Links, name: str) -> bool:
+    try:
+        links.offer(name, 8).end()
+    except ConfigError:
+        return False
+    return True
