@@ -118,7 +118,7 @@ class Application:
         self.watching = False
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
-        self._links = ApplicationLinks(self._node.links, str(self), permissions, self._within)
+        self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
         config = self._node.config

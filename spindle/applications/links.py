@@ -23,6 +23,7 @@ from spindle.proto import attach_pb2 as pb
 from spindle_core.ends import Loose, end_of, heard_by, make_ends
 
 if TYPE_CHECKING:
+    from spindle.applications.quotas import Quota
     from spindle.pool.pooling import Pooling
     from spindle.pool.service import NodeLinks
     from spindle.security.access import Permissions
@@ -47,22 +48,17 @@ def port_name(port: int) -> str:
 class _OpenLink:
     """One link, with the descriptors that only the node needs."""
 
-    def __init__(self, link: Link, node_life: int, memory: Mapping, ring_end: int, heard: int) -> None:
-        self.link, self.life, self.memory = link, node_life, memory
+    def __init__(self, link: Link, node_life: int, size: int, ring_end: int, heard: int) -> None:
+        self.link, self.life, self.bytes = link, node_life, size
         self.ring_end, self.heard = ring_end, heard
-
-    @property
-    def bytes(self) -> int:
-        return LINK_BYTES + int(self.memory.size)
-
 
 class ApplicationLinks:
     """See the module's text."""
 
-    def __init__(self, links: NodeLinks, who: str, permissions: Permissions, within: bool) -> None:
-        self._links, self._who, self._permissions, self._within = links, who, permissions, within
+    def __init__(self, links: NodeLinks, permissions: Permissions, quota: Quota | None, within: bool) -> None:
+        self._links, self._permissions, self._quota, self._within = links, permissions, quota, within
         self._open: dict[int, _OpenLink] = {}
-        self._regions: dict[str, Mapping] = {}
+        self._regions: dict[str, tuple[int, Mapping]] = {}  # size and memory
         self._opening = self._offering = 0  # links and regions that are being made
         self._reserved = 0  # bytes of these
         self.ended = False
@@ -84,8 +80,11 @@ class ApplicationLinks:
             raise ConfigError(f"{LINKS_MAX} links of one program are the limit")
         size = LINK_BYTES + wanted.memory
         self._check_room(size, f"a link with {wanted.memory} bytes of memory")
+        if self._quota is not None:
+            self._quota.take_link(size)
         self._opening += 1
         self._reserved += size
+        kept = False
         try:
             pooling = self._links.pooling()
             life = await self._links.neighbours.reach(wanted.node_id) if wanted.node_id else 0
@@ -99,6 +98,7 @@ class ApplicationLinks:
                     if isinstance(error, ConnectionError):  # of the pool: it went while this was on its way
                         raise ConnectionEnded(f"node {wanted.node_id} has gone") from error
                     raise shortage(error, "another link") or NoResources(f"no link: {error}") from error
+            kept = True
             if self.ended:
                 fds.close()
                 await self._close(opened)
@@ -108,6 +108,8 @@ class ApplicationLinks:
         finally:
             self._opening -= 1
             self._reserved -= size
+            if self._quota is not None and not kept:
+                self._quota.give_link(size)
 
     async def _make(self, pooling: Pooling, life: int, wanted: pb.OpenLink, memory: Mapping, made: Loose
                     ) -> tuple[_OpenLink, Loose]:
@@ -145,7 +147,7 @@ class ApplicationLinks:
             await pooling.do(lambda: pooling.forget(link))
             raise
         made.keep(ours, heard)
-        return _OpenLink(link, life, memory, ours, heard), fds
+        return _OpenLink(link, life, LINK_BYTES + wanted.memory, ours, heard), fds
 
     async def close(self, number: int) -> None:
         """Raises ConfigError where it isn't open."""
@@ -166,6 +168,8 @@ class ApplicationLinks:
         finally:  # also where the node has stopped
             os.close(opened.heard)
             os.close(opened.ring_end)
+            if self._quota is not None:
+                self._quota.give_link(opened.bytes)
 
     def _may(self, name: str, change: bool) -> int:
         """An errno where it may not read a region of that name, or change it, or open one more; else 0. Called on the
@@ -188,13 +192,19 @@ class ApplicationLinks:
             raise ConfigError(f"region {wanted.name!r} is open to the writes of one node, or to atomics of all: not "
                               "to both")
         self._check_room(wanted.size, f"region {wanted.name!r} of {wanted.size} bytes")
+        if self._quota is not None:
+            self._quota.take_region(wanted.size)
         self._offering += 1
         self._reserved += wanted.size
+        reply = None
         try:
-            return await self._offer(wanted)
+            reply = await self._offer(wanted)
+            return reply
         finally:
             self._offering -= 1
             self._reserved -= wanted.size
+            if self._quota is not None and reply is None:
+                self._quota.give_region(wanted.size)
 
     async def _offer(self, wanted: pb.OfferRegion) -> tuple[pb.Reply, list[int]] | None:
         from spindle_core.memory import Mapping
@@ -217,13 +227,16 @@ class ApplicationLinks:
         if self.ended:
             await pooling.do(lambda: pooling.exports.end(wanted.name, time.monotonic_ns()))
             return None
-        self._regions[wanted.name] = memory
+        self._regions[wanted.name] = wanted.size, memory
         return pb.Reply(offered=pb.RegionOffered(key=key, name=wanted.name)), [memory.fd]
 
     async def end_region(self, name: str) -> None:
         """Raises ConfigError where it isn't this application's."""
-        if self._regions.pop(name, None) is None:
+        offered = self._regions.pop(name, None)
+        if offered is None:
             raise ConfigError(f"this program offers no region {name!r}")
+        if self._quota is not None:
+            self._quota.give_region(offered[0])
         pooling = self._links.pooling()
         await pooling.do(lambda: pooling.exports.end(name, time.monotonic_ns()))
 
@@ -235,7 +248,7 @@ class ApplicationLinks:
 
     def _check_room(self, size: int, what: str) -> None:
         used = self._reserved + sum(one.bytes for one in self._open.values()) + sum(
-            one.size for one in self._regions.values())
+            size for size, _ in self._regions.values())
         if used + size > MEMORY_MAX:
             raise ConfigError(f"{what}: {MEMORY_MAX >> 20} MiB for all links and regions of one program are the limit, "
                               f"and {used} bytes are in use")

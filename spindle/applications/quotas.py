@@ -1,5 +1,5 @@
-"""What one user's applications may use of a node, together: applications, topics, endpoints, memory, and changes of the
-group.
+"""What one user's applications may use of a node, together: applications, topics, endpoints, links, memory, and
+changes of the group.
 
 Why at the node that is asked: what is declared or opened costs memory on every node, and each change costs a view; so
 the node that an application is attached to refuses before anybody else hears of it.
@@ -9,7 +9,8 @@ Rules:
   else by their address. Who may be a node is not limited: it could do everything anyway.
 - What is too much is refused with the limit and its key. Changes that come too fast are not refused; they wait.
 - A topic counts for who declared it, through this node, as long as the group has it.
-- Memory is that of the rings: of a declared topic the ring of one sender, of an open writer its inbox.
+- Memory is that of the rings: of a declared topic the ring of one sender, of an open writer its inbox; and that of
+  links and of regions that are offered.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Quota:
     applications: int = 0
     endpoints: int = 0
     writer_bytes: int = 0
+    links: int = 0
+    link_bytes: int = 0  # of them and of regions
     topics: dict[str, int] = dataclasses.field(default_factory=dict)  # bytes by name
     _deciding: list[str] = dataclasses.field(default_factory=list)  # names of `topics` on which the group is deciding
     _spent: float = 0.0  # changes, beyond what time has given back
@@ -70,6 +73,27 @@ class Quota:
     def give_endpoint(self, inbox_bytes: int = 0) -> None:
         self.endpoints -= 1
         self.writer_bytes -= inbox_bytes
+
+    def take_link(self, size: int) -> None:
+        """A link that costs so many bytes."""
+        limit = self.config.max_links_per_user
+        if self.links >= limit:
+            raise SpindleError(f"{self.who} has {limit} links open, the limit: close some, or raise [limits] "
+                               "max_links_per_user in the node's configuration")
+        self.take_region(size)
+        self.links += 1
+
+    def give_link(self, size: int) -> None:
+        self.links -= 1
+        self.link_bytes -= size
+
+    def take_region(self, size: int) -> None:
+        """A region of so many bytes that is offered."""
+        self._check_bytes(size)
+        self.link_bytes += size
+
+    def give_region(self, size: int) -> None:
+        self.link_bytes -= size
 
     @contextlib.contextmanager
     def declaring(self, spec: TopicSpec, existing: Iterable[str]) -> Iterator[None]:
@@ -97,11 +121,11 @@ class Quota:
 
     def _check_bytes(self, more: int) -> None:
         limit = self.config.max_bytes_per_user
-        used = self.writer_bytes + sum(self.topics.values())
+        used = self.writer_bytes + self.link_bytes + sum(self.topics.values())
         if used + more > limit:
-            raise TopicLimit(f"{self.who} would use {used + more} bytes for its topics and writers, the limit is "
-                             f"{size_text(limit)}: take smaller messages or windows, close writers, or raise [limits] "
-                             "max_bytes_per_user in the node's configuration")
+            raise TopicLimit(f"{self.who} would use {used + more} bytes for its topics, writers, links and regions, "
+                             f"the limit is {size_text(limit)}: take smaller messages or windows, close some, or raise "
+                             "[limits] max_bytes_per_user in the node's configuration")
 
     async def change(self) -> None:
         """Returns when one more change of the group is not too much."""
@@ -120,7 +144,7 @@ class Quota:
     def idle(self) -> bool:
         """True if there is nothing to remember."""
         spent = self._spent - (time.monotonic() - self._spent_at) * self.config.max_changes_per_user_s
-        return not (self.applications or self.endpoints or self.topics or spent > 0)
+        return not (self.applications or self.endpoints or self.links or self.link_bytes or self.topics or spent > 0)
 
 
 class Quotas:

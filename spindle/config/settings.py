@@ -322,6 +322,11 @@ class NodeConfig:
         "limits", "max_endpoints_per_user", "int", "Readers and writers of all applications of one user, together.",
         4096, unit="endpoints", low=1, high=65536,
     )  # fmt: skip
+    max_links_per_user: int = _key(
+        "limits", "max_links_per_user", "int",
+        "Links of all programs of one user, together; a node has 4096 in all.",
+        1024, unit="links", low=1, high=4096,
+    )  # fmt: skip
     max_topics_per_user: int = _key(
         "limits", "max_topics_per_user", "int",
         "Topics that one user may declare at this node; a group has 255 in all.",
@@ -329,7 +334,8 @@ class NodeConfig:
     )  # fmt: skip
     max_bytes_per_user: int = _key(
         "limits", "max_bytes_per_user", "size",
-        "Memory of the rings of one user's topics (as declared at this node, for one sender each) and open writers.",
+        "Memory of the rings of one user's topics (as declared at this node, for one sender each), of open writers, "
+        "and of links and the regions offered.",
         2 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
     )  # fmt: skip
     max_changes_per_user_s: int = _key(

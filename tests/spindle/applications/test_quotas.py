@@ -14,10 +14,13 @@ from typing import Any
 import pytest
 
 from spindle.applications.quotas import CHANGES_AT_ONCE_S, Quota, Quotas
+from spindle.client.attaching import attach
+from spindle.client.embedding import embed
 from spindle.config.settings import AccessRule, NodeConfig
 from spindle.errors import AccessDenied, SpindleError, TopicLimit
 from spindle.group.layout import sender_bytes
 from spindle.group.topics import TopicSpec
+from spindle.links import Links
 from spindle.security.access import NetworkPeer, PeerCredentials, Permissions
 from spindle.security.identity import Identity
 from tests.spindle.stand_in import StandInNode
@@ -181,3 +184,25 @@ def test_the_status_shows_what_rights_show(runtime_dir: Path) -> None:
                                                                                  stranger))):
             assert len(everything["topics"]) == 2
             assert [app["writers"] for app in everything["applications"]] == [["public/a", "secret"], ["secret"]]
+
+
+def test_links_of_a_user(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the limits on links and memory are the user's, over all his programs, and what is closed is given back."""
+    config = NodeConfig(runtime_dir=runtime_dir, max_links_per_user=3, max_bytes_per_user=8 << 20)
+    with embed(config=config) as own:
+        monkeypatch.setattr(NodeConfig, "is_node_user", lambda self, uid: False)  # of those who attach now
+        with attach(runtime_dir=runtime_dir, embedded=True) as first, \
+                attach(runtime_dir=runtime_dir, embedded=True) as second:
+            one, two = Links(first), Links(second)
+            held = [one.open(0), one.listen(1), two.open(0)]
+            for links in (one, two):
+                with pytest.raises(SpindleError, match=r"has 3 links open, the limit: .*max_links_per_user"):
+                    links.listen(2)
+            Links(own).listen(2).close()
+            held[1].close()
+            two.listen(2).close()
+            with two.offer("large", 4 << 20), pytest.raises(TopicLimit, match="links and regions, the limit is 8 MiB"):
+                one.offer("too large", 4 << 20)
+            one.offer("too large", 4 << 20).end()
+        with attach(runtime_dir=runtime_dir, embedded=True) as later:
+            Links(later).offer("larger", 6 << 20).end()
