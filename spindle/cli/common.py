@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,6 +117,24 @@ def target_options(function: F) -> F:
     ):
         decorated = option(decorated)
     return decorated
+
+
+def beside_file(given: Mapping[str, tuple[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the running command's parameters say beside its configuration file, by the fields of NodeConfig: what the
+    file wins over, and what wins over the file. `given` has field and value of each parameter.
+
+    The file wins over the environment if it is named on the command line (parameter `path`). Where the environment names
+    the file, too, it means both, and the variable is the more particular.
+    """
+    sources = {name: click.get_current_context().get_parameter_source(name) for name in ["path", *given]}
+    named = sources["path"] is click.core.ParameterSource.COMMANDLINE
+    below: dict[str, Any] = {}
+    above: dict[str, Any] = {}
+    for name, (field, value) in given.items():
+        if sources[name] in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT):
+            weak = named and sources[name] is click.core.ParameterSource.ENVIRONMENT
+            (below if weak else above)[field] = value
+    return below, above
 
 
 # its value is looked at in spindle.cli.root, where errors are shown
