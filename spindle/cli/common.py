@@ -123,8 +123,8 @@ def beside_file(given: Mapping[str, tuple[str, Any]]) -> tuple[dict[str, Any], d
     """What the running command's parameters say beside its configuration file, by the fields of NodeConfig: what the
     file wins over, and what wins over the file. `given` has field and value of each parameter.
 
-    The file wins over the environment if it is named on the command line (parameter `path`). Where the environment names
-    the file, too, it means both, and the variable is the more particular.
+    The file wins over the environment if it is named on the command line (parameter `path`). Where the environment
+    names the file, too, it means both, and the variable is the more particular.
     """
     sources = {name: click.get_current_context().get_parameter_source(name) for name in ["path", *given]}
     named = sources["path"] is click.core.ParameterSource.COMMANDLINE

@@ -19,6 +19,8 @@ import pytest
 
 from spindle import errors
 from spindle.cli import root
+from spindle.cli.daemon import daemon
+from spindle.config.loading import keys
 from tests.spindle.cli.support import ROOT, Cli, spawn
 
 NEVER = {"rich", "numpy", "google.protobuf", "asyncio", "uvloop", "mcap", "prometheus_client", "dds"}
@@ -173,6 +175,16 @@ def test_options_win_over_set_and_file(cli: Cli, tmp_path: Path) -> None:
     assert '\nname = "two words"\n' in printed
     assert '\nlevel = "error"\n' in printed
     assert '\nsize_max = "1 MiB"\n' in printed
+
+
+def test_the_daemons_help_says_the_defaults() -> None:
+    """Of options that are keys of the file."""
+    defaults = {field: default for field, _, default in keys()}
+    shown = {}
+    for one in daemon.params:
+        if isinstance(one, click.Option) and (said := re.search(r"\[default: (\w+)\]", one.help or "")):
+            shown[one.name] = said[1]
+    assert shown and shown == {name: str(defaults[name]) for name in shown}
 
 
 def test_a_file_on_the_command_line_wins_over_the_environment(
