@@ -19,8 +19,8 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import Console
-    from rich.table import Table
 
+    from spindle.cli.listing import Listing
     from spindle.client import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -182,29 +182,19 @@ def note(text: str) -> None:
 
 
 def console() -> Console:
-    """A rich console on stdout; as wide as needed when the output is not a terminal, so that nothing is cut."""
+    """A rich console on stdout; as wide as needed when the output is not a terminal, so that no line is broken."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
 
 
-def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
-    """An empty table in the house style: no frame, a bold head, figures on the right."""
-    from rich.table import Table
+def table(*columns: str, right: Iterable[str] = (), folds: Iterable[str] = (), title: str | None = None) -> Listing:
+    """An empty table in the house style, of which a narrow terminal cuts nothing. `right`: figures; `folds`: long
+    texts, which may be broken into lines."""
+    from spindle.cli.listing import Column, Listing
 
-    made = Table(
-        box=None,
-        pad_edge=False,
-        title=title,
-        title_justify="left",
-        title_style="bold cyan",
-        header_style="dim",
-        padding=(0, 2, 0, 0),
-    )
-    numbers = set(right)
-    for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
-    return made
+    numbers, long = set(right), set(folds)
+    return Listing([Column(name, name in numbers, name in long) for name in columns], title)
 
 
 def escaped(text: str) -> str:

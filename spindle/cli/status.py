@@ -106,7 +106,8 @@ def print_head(out: Console, state: dict[str, Any]) -> None:
 
 
 def print_members(out: Console, state: dict[str, Any]) -> None:
-    shown = table("rank", "node", "process", "name", "by", "", title="Members", right=("rank", "node", "process"))
+    shown = table("rank", "node", "process", "name", "by", "", title="Members", right=("rank", "node", "process"),
+                  folds=("name",))
     for rank, one in enumerate(state["members"]):
         here = "this node" if one["node_id"] == state["node_id"] else ""
         note = f"[dim]{here}[/]"
@@ -188,7 +189,8 @@ def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | No
 
 
 def print_applications(out: Console, state: dict[str, Any]) -> None:
-    shown = table("application", "process", "user", "writes", "reads", title="Applications", right=("process", "user"))
+    shown = table("application", "process", "user", "writes", "reads", title="Applications", right=("process", "user"),
+                  folds=("writes", "reads"))
     for one in state["applications"]:
         if one.get("name") == "spindle status":
             continue  # ourselves
@@ -207,7 +209,7 @@ def print_applications(out: Console, state: dict[str, Any]) -> None:
 
 def print_counters(out: Console, state: dict[str, Any]) -> None:
     counters: dict[str, int] = state["counters"]
-    shown = table("", "", "", title="Counters since the start", right=())
+    shown = table("", "count", "more", title="Counters since the start", folds=("more",))
     shown.show_header = False
 
     def mean(kind: str) -> str:

@@ -29,7 +29,8 @@ from spindle.errors import NoDaemon
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
+
+    from spindle.cli.listing import Listing
 
 HISTORY_MAX = 24
 NOTHING = "[dim]-[/]"
@@ -181,7 +182,7 @@ def screen(nodes: list[Watched], domain: int, interval: float, live: bool = Fals
     return Group(*parts, topic_table(nodes))
 
 
-def message_table(nodes: list[Watched]) -> Table:
+def message_table(nodes: list[Watched]) -> Listing:
     """One line a node: what its applications got from it."""
     figures = ("sent", "delivered", "bytes", "nulls", "batch s/r/d")
     shown = table("node", *figures, "delivered, lately", right=figures)
@@ -204,7 +205,7 @@ def message_table(nodes: list[Watched]) -> Table:
     return shown
 
 
-def work_table(nodes: list[Watched]) -> Table:
+def work_table(nodes: list[Watched]) -> Listing:
     """One line a node: what that cost it."""
     figures = ("pushes", "posts", "rings", "sleeps", "stalls", "lap (longest)", "busy", "cpu")
     shown = table("node", *figures, right=figures)
@@ -228,7 +229,7 @@ def _waiting(node: Watched) -> str:
     return f"[yellow]{escaped(node.state)}[/]" if node.state else "[dim]measuring[/]"
 
 
-def topic_table(nodes: list[Watched]) -> Table:
+def topic_table(nodes: list[Watched]) -> Listing:
     """One line a topic, the busiest first: how fast each node delivers it."""
     columns = [f"node {node.node or '?'}" for node in nodes]
     shown = table("topic", "level", *columns, "members", right=columns)
