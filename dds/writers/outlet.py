@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSException, of_topic, translate
+from dds.exceptions import DDSException, DDSTimeout, of_topic, translate
 from dds.waiting.wake import Deadline, park
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def write_error(error: BaseException, link: WriterLink, topic: str = "") -> Base
     park()
     if link.is_closed:
         return link.closed_error(topic)
-    return translate(error, f"writing to topic {topic or link.spec.name!r}")
+    found = translate(error, f"writing to topic {topic or link.spec.name!r}")
+    if isinstance(error, TimeoutError) and (held_up_by := link.held_up_by()):
+        return DDSTimeout(f"{found.msg}; it waits for {held_up_by}")
+    return found
 
 
 __all__ = ["through", "write_error"]

@@ -8,6 +8,7 @@ Method: a writer and a reader on one embedded node.
 import array
 import gc
 import itertools
+import os
 import threading
 from dataclasses import dataclass
 
@@ -90,6 +91,23 @@ def test_a_full_group_times_out_after_max_blocking_time(participant):
     assert caught.value.written == 0
     assert writer.wait_for_acks(duration(milliseconds=1)) is False
     assert reader.take(1) == [bytes(16384)]
+
+
+def test_a_timeout_names_who_holds_the_writer_up(two_nodes):
+    """Goal: node, program and topic are in the error. Method: a reader at the other node that doesn't take."""
+    here, there = two_nodes
+    topic = Topic(here, "held", bytes, size_max=64)
+    reader = DataReader(there, Topic(there, "held", bytes, size_max=64))
+    writer = DataWriter(here, topic, Qos(Policy.Reliability.Reliable(duration(milliseconds=200))))
+    with pytest.raises(DDSTimeout, match=r"'held'.*waits for a reader of \S+ \(process \d+\) at node 2"):
+        while True:
+            writer.write_many([bytes(64)] * 100)
+    wait_until(lambda: here.session.held_up_by("held")[0].behind >= 100)
+    [holder] = there.session.held_up_by("held")
+    assert (holder.node_id, holder.receives, [pid for _, pid in holder.readers]) == (2, True, [os.getpid()])
+    reader.take(100_000)
+    wait_until(lambda: reader.take(100_000) or not here.session.held_up_by("held"))
+    wait_until(lambda: not (reader.take(100_000) or here.session.held_up_by("held")))
 
 
 def test_wrong_types_of_samples(participant):
