@@ -144,6 +144,13 @@ def undecodable(topic: str, error: Exception) -> DDSException:
                         f"a sample of topic {topic!r} can't be read and is skipped: {error}")
 
 
+def of_topic(error: Exception, topic: str) -> Exception:
+    """What was raised for a wrong sample, with the name of its topic; itself if that says more than a text."""
+    if type(error) in (TypeError, ValueError, OverflowError):
+        return type(error)(f"topic {topic!r}: {error}")
+    return error
+
+
 def unsupported(what: str, instead: str = "") -> NoReturn:
     """Raise DDSUnsupported: `what` is missing, `instead` says what to use."""
     raise DDSUnsupported(f"{what} is not part of Spindle{'; ' + instead if instead else ''}")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds.codecs.loan import Loan
 from dds.entity import Participant, check_listener
-from dds.exceptions import DDSException, unsupported
+from dds.exceptions import DDSException, of_topic, unsupported
 from dds.listener import Listener
 from dds.messages.operations import DISPOSES, WRITES, end_tag, handle_of
 from dds.messages.packets import ROOM
@@ -108,7 +108,10 @@ class DataWriter(WriterCore, Generic[T]):
         codec, kind, link = self._codec, self._codec.kind, self._link
         self._check_stamp(timestamp)
         if kind == "numpy":
-            samples = codec.rows(samples).reshape(-1)
+            try:
+                samples = codec.rows(samples).reshape(-1)
+            except Exception as error:
+                raise of_topic(error, self._topic.name) from error
         elif self._runtime.attachment.hopeful and not isinstance(samples, (list, tuple)):
             samples = list(samples)  # the next node may have to go on where this one leaves off
         if self._told:
@@ -262,7 +265,7 @@ class DataWriter(WriterCore, Generic[T]):
             self._check_open()
         if self._limits is not None:
             self._limits.check_known(sample)
-        return self._keyed().add(sample, bytes(self._codec.encode(sample)))
+        return self._keyed().add(sample, bytes(self._encoded(sample)))
 
     def lookup_instance(self, sample: T) -> int | None:
         """The handle of the sample's instance; None if the writer neither registered nor wrote it, or has unregistered
@@ -273,13 +276,13 @@ class DataWriter(WriterCore, Generic[T]):
         """End the sample's instance: at every reader it isn't alive from here on in the order, until it is written
         again. Of `sample` only the key members matter. Raises as write()."""
         self._keyed()
-        self._send(self._codec.encode(sample), timestamp, DISPOSES, self._handle_of(sample))
+        self._send(self._encoded(sample), timestamp, DISPOSES, self._handle_of(sample))
         self._ended(sample)
 
     def write_dispose(self, sample: T, timestamp: int | None = None) -> None:
         """write() and dispose() as one message."""
         written = self._keyed()
-        data = self._codec.encode(sample)
+        data = self._encoded(sample)
         if self._limits is not None:
             self._limits.admit(sample, self._inbox)
         self._send(data, timestamp, WRITES | DISPOSES, self._handle_of(sample))
@@ -292,7 +295,7 @@ class DataWriter(WriterCore, Generic[T]):
         """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
         alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
         self._keyed()
-        self._send(self._codec.encode(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
+        self._send(self._encoded(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
                    self._handle_of(sample))
         self._ended(sample)
         self._forget(sample)
@@ -309,6 +312,12 @@ class DataWriter(WriterCore, Generic[T]):
         self._send(payload, timestamp, end_tag(policies.autodisposes(self._qos)), handle)
         self._ended(sample := self._codec.decode(payload))
         self._forget(sample)
+
+    def _encoded(self, sample: Any) -> Any:
+        try:
+            return self._codec.encode(sample)
+        except Exception as error:
+            raise of_topic(error, self._topic.name) from error
 
     def _ended(self, sample: Any) -> None:
         """This writer need not write the sample's instance in time any more."""

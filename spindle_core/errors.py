@@ -24,6 +24,8 @@ class WriteTimeout(CoreError, TimeoutError):
 class NodeGone(CoreError, ConnectionError):
     """The node behind a writer or reader has stopped or died."""
 
+    exit_code = 6
+
 
 class ForkedChild(NodeGone):
     """What a process has opened doesn't work in its child after fork(): the memory behind it is the parent's."""

@@ -1,14 +1,16 @@
 """Goal: the documents are true: their links lead somewhere, the tutorial runs, what they name exists.
 
 Method: the documents are read as text. The tutorial's Python blocks run in order in one process, attached to a real
-daemon; what each prints must be the text block that follows it. Commands and options are compared with what the command
-line itself says in --help, tests and errors that are named with the code.
+daemon, and once more on a terminal; what each prints must be the text block that follows it. Commands and options are
+compared with what the command line itself says in --help, tests and errors that are named with the code.
 """
 
 from __future__ import annotations
 
 import os
+import pty
 import re
+import select
 import subprocess
 import sys
 from functools import cache
@@ -172,6 +174,40 @@ def test_the_tutorial_runs(runtime_dir: Path, tmp_path: Path) -> None:
     assert run.stderr == ""
     printed = run.stdout.split(mark + "\n")
     assert printed == [text for _, text in steps]
+
+
+def test_the_tutorial_can_be_pasted(runtime_dir: Path, tmp_path: Path) -> None:
+    """Method: each block, and Enter, go to an interpreter on a terminal, which takes a line as soon as it is there: it
+    needs an empty line behind an indented block, and none within. What a block prints is among what appears."""
+    steps = STEP.findall(read(ROOT / "docs" / "tutorial.md"))
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb", "PYTHON_BASIC_REPL": "1"}
+    environment.pop("PYTHONSTARTUP", None)
+    with daemons(runtime_dir, 1, ["--journal-dir", str(tmp_path / "journal")]):
+        session = subprocess.Popen([sys.executable, "-i", "-q"], cwd=tmp_path, env=environment,
+                                   stdin=theirs, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        try:
+            for number, (code, text) in enumerate(steps):
+                os.write(ours, f"{code}\nprint('end of', {number})\n".encode())
+                shown = _shown(ours, f"\nend of {number}\n")
+                assert "Error" not in shown and "Traceback" not in shown, shown
+                left = iter(shown.splitlines())
+                for line in text.splitlines():
+                    assert any(one.endswith(line) for one in left), f"no {line!r} in {shown}"
+        finally:
+            session.kill()
+            session.wait()
+            os.close(ours)
+
+
+def _shown(terminal: int, until: str) -> str:
+    """What appears on a terminal, up to a text that must come."""
+    found = b""
+    while until.encode() not in found.replace(b"\r\n", b"\n"):
+        assert select.select([terminal], [], [], 30)[0], f"{until!r} doesn't come; there is {found.decode()}"
+        found += os.read(terminal, 65536)
+    return found.decode().replace("\r\n", "\n")
 
 
 @pytest.mark.parametrize("page", ["dds.md", "calls.md", "links.md"])

@@ -12,11 +12,14 @@ from __future__ import annotations
 
 import os
 import select
+import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterable
 
+HARDLY_MEANT_NS = 1000  # no wait can be so short that one below this is of use
 _exiting = False
 
 
@@ -114,14 +117,14 @@ def wait_readable(fds: Iterable[int], timeout_s: float | None) -> set[int]:
 
 def time_text(timeout_ns: int) -> str:
     """A timeout in words. One that is hardly meant says in what it counts."""
-    if 0 < timeout_ns < 1000:
+    if 0 < timeout_ns < HARDLY_MEANT_NS:
         return f"{timeout_ns} ns (times are in nanoseconds, as dds.duration(seconds=1) makes them)"
     return f"{timeout_ns / 1e9:g} s"
 
 
 class Deadline:
     """A point in time `timeout_ns` from now; None and dds_infinity never come. TypeError for what is no whole number,
-    since it was hardly meant in nanoseconds."""
+    and a UserWarning for 1 to 999 ns, since these were hardly meant in nanoseconds."""
 
     __slots__ = ("_end",)
 
@@ -129,12 +132,16 @@ class Deadline:
         if timeout_ns.__class__ is float:
             raise TypeError(f"a timeout is a whole number of nanoseconds, not {timeout_ns!r}: "
                             "dds.duration(seconds=...) makes one of seconds")
+        if timeout_ns is not None and 0 < timeout_ns < HARDLY_MEANT_NS:
+            _warn_of(timeout_ns)
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
 
     @classmethod
     def after(cls, timeout_s: float) -> Deadline:
         """In so many seconds; negative = never."""
-        return cls(None if timeout_s < 0 else int(timeout_s * 1e9))
+        made = cls(None)
+        made._end = None if timeout_s < 0 else time.monotonic() + timeout_s
+        return made
 
     def wait_s(self) -> float:
         """Seconds left as the core takes them: negative if there is no end."""
@@ -143,3 +150,12 @@ class Deadline:
     def left_s(self) -> float | None:
         """Seconds left, never negative; None if there is no end."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+
+def _warn_of(timeout_ns: int) -> None:
+    """Of a timeout that was meant in another unit, at the line of the program that gives it."""
+    depth, frame = 2, sys._getframe(1)
+    while frame.f_globals.get("__name__", "").startswith("dds.") and frame.f_back is not None:
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(f"a timeout of {timeout_ns} is {timeout_ns} ns: times are in nanoseconds, "
+                  f"dds.duration(seconds={timeout_ns}) makes them of seconds", stacklevel=depth)

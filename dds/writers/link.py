@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, PA
 from dds.nodes.local_writers import LocalWriters
 from dds.status import Unacknowledged, UnacknowledgedStatus
 from dds.waiting.wake import Deadline
+from spindle.errors import SpindleError
 
 if TYPE_CHECKING:
     from dds.contracts import AWriter
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
 
 LOGGED = 3  # spindle.group.levels.Level
+HELD_UP_FOR_S = 1.0  # so long the last answer to who holds a topic up is good enough
+HELD_UP_TIMEOUT_S = 0.5
 
 
 class WriterLink:
@@ -64,6 +68,7 @@ class WriterLink:
         self._farewell = farewell
         self._lease = lease
         self._type = type_
+        self._held_up = "", -HELD_UP_FOR_S
         self._lock = threading.RLock()
         self._doubts: list[Any] = []  # as the session has them
         self._untold = False
@@ -73,6 +78,18 @@ class WriterLink:
         self.guid = b""
         self.handle = self._open(runtime.session)
         self._local.add(self.handle, runtime.number)
+
+    def held_up_by(self) -> str:
+        """Whom the topic's writers wait for, in words; empty if nobody can tell. Asks the node once in a while, and not
+        for long: the caller has waited enough."""
+        text, asked_s = self._held_up
+        if time.monotonic() - asked_s >= HELD_UP_FOR_S:
+            try:
+                text = "; ".join(map(str, self.handle.session.held_up_by(self.spec.name, HELD_UP_TIMEOUT_S)))
+            except (SpindleError, OSError):
+                text = ""
+            self._held_up = text, time.monotonic()
+        return text
 
     @property
     def _local(self) -> LocalWriters:

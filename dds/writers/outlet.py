@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSException, translate
+from dds.exceptions import DDSException, DDSTimeout, of_topic, translate
 from dds.waiting.wake import Deadline, park
 
 if TYPE_CHECKING:
@@ -40,13 +40,16 @@ def through(link: WriterLink, attempt: Callable[[Any, float], R], deadline: Dead
 
 
 def write_error(error: BaseException, link: WriterLink, topic: str = "") -> BaseException:
-    """What write() raises for `error`; itself for a wrong sample. `topic` as in through()."""
+    """What write() raises for `error`; the same kind for a wrong sample. `topic` as in through()."""
     if isinstance(error, (TypeError, BufferError)):
-        return error
+        return of_topic(error, topic or link.spec.name)
     park()
     if link.is_closed:
         return link.closed_error(topic)
-    return translate(error, f"writing to topic {topic or link.spec.name!r}")
+    found = translate(error, f"writing to topic {topic or link.spec.name!r}")
+    if isinstance(error, TimeoutError) and (held_up_by := link.held_up_by()):
+        return DDSTimeout(f"{found.msg}; it waits for {held_up_by}")
+    return found
 
 
 __all__ = ["through", "write_error"]

@@ -188,7 +188,7 @@ class WriterCore(WriterStatuses):
             if self._told:
                 write = bind_told_write(
                     self._codec, self._put(), self._written, self._inline, self._vigil, self._limits,
-                    self._present_inbox())
+                    self._present_inbox(), self._topic.name)
             else:
                 write = bind_write(self._codec, self._link, self._timeout_s, self._written)
             self._use(stamped(write) if self._by_source else write)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from dds.codecs.loan import Loan
 from dds.codecs.types import contiguous
-from dds.exceptions import DDSException, closed, not_enabled
+from dds.exceptions import DDSException, closed, not_enabled, of_topic
 from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES
 from dds.waiting.wake import Deadline, park
 from dds.writers.outlet import through, write_error
@@ -58,8 +58,11 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
         encode = codec.encode
 
         def write(sample: Any, timestamp: int | None = None) -> None:
-            data = encode(sample)
-            key, handle = written.key_and_handle(sample)
+            try:
+                data = encode(sample)
+                key, handle = written.key_and_handle(sample)
+            except Exception as error:
+                raise of_topic(error, link.spec.name) from error
             try:
                 put(data, timestamp or 0, timeout_s, 0, handle)
             except ConnectionError:
@@ -71,7 +74,10 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
         encode = codec.encode
 
         def write(sample: Any, timestamp: int | None = None) -> None:
-            data = encode(sample)
+            try:
+                data = encode(sample)
+            except Exception as error:
+                raise of_topic(error, link.spec.name) from error
             try:
                 put(data, timestamp or 0, timeout_s)
             except ConnectionError:
@@ -90,15 +96,18 @@ def write_through(link: WriterLink, data: Any, timestamp: int | None, deadline: 
 
 
 def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None,
-                    inline: bytes, vigil: AVigil | None, limits: WriterLimits | None, inbox: Callable[[], Any]
-                    ) -> Callable[..., None]:
+                    inline: bytes, vigil: AVigil | None, limits: WriterLimits | None, inbox: Callable[[], Any],
+                    topic: str) -> Callable[..., None]:
     """The same with `inline` Qos behind each sample, a `vigil` that hears of each, and limits on instances.
     put(data, tag, timestamp, key); inbox() is the present one."""
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
-        data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
-        key, instance = (None, KEYLESS_HANDLE) if written is None else written.key_and_handle(sample)
+        try:
+            data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
+            key, instance = (None, KEYLESS_HANDLE) if written is None else written.key_and_handle(sample)
+        except Exception as error:
+            raise of_topic(error, topic) from error
         if limits is not None:
             limits.admit(sample, inbox())
         put(data + inline, tag, timestamp, 0 if written is None else instance)

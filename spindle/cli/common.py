@@ -10,7 +10,7 @@ import functools
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,8 +19,8 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import Console
-    from rich.table import Table
 
+    from spindle.cli.listing import Listing
     from spindle.client import Session
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -119,6 +119,24 @@ def target_options(function: F) -> F:
     return decorated
 
 
+def beside_file(given: Mapping[str, tuple[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the running command's parameters say beside its configuration file, by the fields of NodeConfig: what the
+    file wins over, and what wins over the file. `given` has field and value of each parameter.
+
+    The file wins over the environment if it is named on the command line (parameter `path`). Where the environment
+    names the file, too, it means both, and the variable is the more particular.
+    """
+    sources = {name: click.get_current_context().get_parameter_source(name) for name in ["path", *given]}
+    named = sources["path"] is click.core.ParameterSource.COMMANDLINE
+    below: dict[str, Any] = {}
+    above: dict[str, Any] = {}
+    for name, (field, value) in given.items():
+        if sources[name] in (click.core.ParameterSource.COMMANDLINE, click.core.ParameterSource.ENVIRONMENT):
+            weak = named and sources[name] is click.core.ParameterSource.ENVIRONMENT
+            (below if weak else above)[field] = value
+    return below, above
+
+
 # its value is looked at in spindle.cli.root, where errors are shown
 debug_option = click.option("--debug", is_flag=True, expose_value=False, hidden=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -164,29 +182,19 @@ def note(text: str) -> None:
 
 
 def console() -> Console:
-    """A rich console on stdout; as wide as needed when the output is not a terminal, so that nothing is cut."""
+    """A rich console on stdout; as wide as needed when the output is not a terminal, so that no line is broken."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
 
 
-def table(*columns: str, right: Iterable[str] = (), title: str | None = None) -> Table:
-    """An empty table in the house style: no frame, a bold head, figures on the right."""
-    from rich.table import Table
+def table(*columns: str, right: Iterable[str] = (), folds: Iterable[str] = (), title: str | None = None) -> Listing:
+    """An empty table in the house style, of which a narrow terminal cuts nothing. `right`: figures; `folds`: long
+    texts, which may be broken into lines."""
+    from spindle.cli.listing import Column, Listing
 
-    made = Table(
-        box=None,
-        pad_edge=False,
-        title=title,
-        title_justify="left",
-        title_style="bold cyan",
-        header_style="dim",
-        padding=(0, 2, 0, 0),
-    )
-    numbers = set(right)
-    for column in columns:
-        made.add_column(column, justify="right" if column in numbers else "left", no_wrap=True)
-    return made
+    numbers, long = set(right), set(folds)
+    return Listing([Column(name, name in numbers, name in long) for name in columns], title)
 
 
 def escaped(text: str) -> str:

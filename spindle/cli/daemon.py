@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spindle.cli.common import debug_option
+from spindle.cli.common import beside_file, debug_option
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -33,13 +32,12 @@ container file, docs/operations.md how to use them.
 
 
 def configuration(path: Path | None, options: dict[str, Any], settings: tuple[str, ...]) -> NodeConfig:
-    """File, then --set, then options: later wins. Raises ConfigError."""
+    """The environment, then the file that the command line names, then --set, then options: later wins. Raises
+    ConfigError."""
     from spindle.config.loading import load_config
 
-    config = load_config(path)
-    changes = dict(setting(text) for text in settings)
-    changes.update({name: value for name, value in options.items() if value is not None})
-    return dataclasses.replace(config, **changes)
+    below, above = beside_file({name: (name, value) for name, value in options.items()})
+    return load_config(path, below=below, above={**dict(setting(text) for text in settings), **above})
 
 
 def setting(text: str) -> tuple[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from spindle.cli.common import Target, json_option, print_json, target_options
+from spindle.cli.common import Target, beside_file, json_option, print_json, target_options
 
 EPILOG = """\b
 Examples:
@@ -44,12 +44,10 @@ def doctor(target: Target, path: Path | None, as_json: bool) -> int:
     from spindle.cli.checks import FAIL, Machine, run_checks, worst
     from spindle.config.loading import load_config
 
-    config = load_config(path)
-    if target.node is not None:
-        config = dataclasses.replace(config, node_id=target.node)
-    domain = target.domain or config.domain_id
-    base = target.runtime_dir or config.runtime_dir
-    results = run_checks(Machine(base / f"domain-{domain}", config=config))
+    below, above = beside_file({"domain": ("domain_id", target.domain), "node": ("node_id", target.node),
+                                "runtime_dir": ("runtime_dir", target.runtime_dir)})
+    config = load_config(path, below=below, above=above)
+    results = run_checks(Machine(config.domain_dir, config=config))
     verdict = worst(results)
     if as_json:
         print_json({"verdict": verdict, "checks": [dataclasses.asdict(result) for result in results]})

@@ -109,6 +109,7 @@ def info(path: Path, topic: str | None, node_id: int | None, as_json: bool) -> i
         "lasting",
         "type",
         right=("node", "messages", "writers", "size", "files"),
+        folds=("type",),
     )
     for one in found["journals"]:
         lasting = (one["end_time"] - one["start_time"]) / 1e9

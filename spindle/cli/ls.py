@@ -129,7 +129,7 @@ def _type_name(endpoint: bytes) -> str:
 
 
 def _print(found: list[Participant]) -> None:
-    shown = table("", "topic", "type", "")
+    shown = table("", "topic", "type", "", folds=("type",))
     shown.show_header = False
     for number, one in enumerate(found):
         if number:

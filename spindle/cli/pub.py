@@ -259,8 +259,18 @@ def publish(writer: WriterHandle, batches: Iterator[list[bytes]], timeout_s: flo
                     f"{number} has {len(batch[done])} bytes, size_max of topic {spec.name!r} is {spec.size_max}: "
                     "publish smaller ones, or declare another topic with a larger --size-max"
                 ) from None
-            raise click.ClickException(
-                f"{number} was held back for {timeout_s:g} s: a reader of topic {spec.name!r} that keeps all doesn't "
-                f"take; `spindle topics {spec.name}` shows the readers"
-            ) from None
+            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {_reason(writer)}") from None
         published.add(batch)
+
+
+def _reason(writer: WriterHandle) -> str:
+    """Why a message was held back."""
+    from spindle.errors import SpindleError
+
+    name = writer.topic.spec.name
+    try:
+        found = "; ".join(map(str, writer.session.held_up_by(name)))
+    except (SpindleError, OSError):
+        found = ""
+    return f"topic {name!r} waits for {found}" if found else (
+        f"a reader of topic {name!r} that keeps all doesn't take; `spindle topics {name}` shows the readers")

@@ -82,7 +82,8 @@ def look(session: Session) -> Look:
         for one in session.status().get("topics", ())
         if isinstance(one.get("delivered"), int)
     }
-    return Look(time.monotonic(), session.counters().snapshot(), delivered, cpu_seconds(session.node_pid), infos)
+    cpu_s = cpu_seconds(session.node_pid) if session.beside_node else None
+    return Look(time.monotonic(), session.counters().snapshot(), delivered, cpu_s, infos)
 
 
 def rates(node: int, before: Look, after: Look) -> Rates:
@@ -126,15 +127,16 @@ def cpu_seconds(pid: int) -> float | None:
 
 
 class Watched:
-    """One node under observation: attached, looked at, and attached again when it was away."""
+    """One node under observation: attached, looked at, and attached again when it was away. A node of another host is
+    found by the target's address; its id is known once it has answered, and 0 until then."""
 
-    def __init__(self, target: Target, node: int) -> None:
+    def __init__(self, target: Target, node: int = 0) -> None:
         self.node = node
         self.state = ""  # why there are no figures; empty if there are
         self.last: Look | None = None
         self.rates: Rates | None = None
         self.history: list[float] = []  # messages delivered per second, newest last
-        self._target = dataclasses.replace(target, node=node)
+        self._target = dataclasses.replace(target, node=node or None)
         self._session: Session | None = None
 
     def look(self, history_max: int) -> None:
@@ -142,10 +144,12 @@ class Watched:
         try:
             if self._session is None:
                 self._session = self._target.attach("spindle top", timeout_s=1.0)
+                self.node = self._session.node_id
             now = look(self._session)
         except (SpindleError, OSError) as error:  # OSError: a TimeoutError of a node that hangs
             self.close()
-            self.state = str(error).partition(":")[0]
+            at = f"{self._target.nodes}: " if self._target.nodes else ""
+            self.state = at + str(error).partition(": ")[0]
             return
         self.state = ""
         if self.last is not None:

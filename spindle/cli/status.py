@@ -19,12 +19,14 @@ from spindle.cli.common import (
     target_options,
 )
 from spindle.cli.topics import as_object
+from spindle.client.holding import holders
 from spindle.config.settings import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from spindle.client import Session
+    from spindle.client.holding import Holder
 
 SILENT_SHOWN_S = 0.3  # a node sends some twenty heartbeats a suspect timeout, so this silence is worth a word
 EPILOG = """\b
@@ -42,8 +44,8 @@ Examples:
 def status(target: Target, as_json: bool) -> int:
     """Show a node: its group, its topics and how far they are, its applications, its counters.
 
-    Received, delivered and persisted are numbers in the delivery order of the topic: where they differ between nodes,
-    the lowest is what the others wait for.
+    Received, delivered and persisted count a topic's messages since this node has had it open. Where a topic's writers
+    are held up, the node, and the programs whose readers are too slow there, are named.
     """
     with target.attach("spindle status") as session:
         state = state_of(session)
@@ -67,13 +69,12 @@ def state_of(session: Session) -> dict[str, Any]:
     view = session.view()
     endpoints = session.endpoints()
     own_topics = {one.get("name"): one for one in state.get("topics", ()) if isinstance(one, dict)}
-    topics = [
-        {
-            **own_topics.get(info.spec.name, {}),
-            **as_object(info, [one for one in endpoints if one.topic == info.spec.name]),
-        }
-        for info in session.topics()
-    ]
+    topics = []
+    for info in session.topics():
+        own = own_topics.get(info.spec.name, {})
+        held_up_by = [holder_object(one) for one in holders(own, endpoints)]
+        topics.append({**own, **as_object(info, [one for one in endpoints if one.topic == info.spec.name]),
+                       "held_up_by": held_up_by})
     members = state.get("members") or [{"node_id": node} for node in view.node_ids]
     return {
         **state,
@@ -106,7 +107,8 @@ def print_head(out: Console, state: dict[str, Any]) -> None:
 
 
 def print_members(out: Console, state: dict[str, Any]) -> None:
-    shown = table("rank", "node", "process", "name", "by", "", title="Members", right=("rank", "node", "process"))
+    shown = table("rank", "node", "process", "name", "by", "", title="Members", right=("rank", "node", "process"),
+                  folds=("name",))
     for rank, one in enumerate(state["members"]):
         here = "this node" if one["node_id"] == state["node_id"] else ""
         note = f"[dim]{here}[/]"
@@ -145,7 +147,8 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
         right=("size max", "window", "writers", "readers", "received", "delivered", "persisted"),
     )
     for one in state["topics"]:
-        received, delivered, persisted, slowest = frontiers(one, state["node_id"])
+        received, delivered, persisted, behind = frontiers(one, state["node_id"])
+        slowest = [holder["node"] for holder in one.get("held_up_by", ())] or behind
         shown.add_row(
             f"[bold]{escaped(one['name'])}[/]",
             one["level"],
@@ -156,19 +159,28 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
             _number(received),
             _number(delivered),
             _number(persisted) if one["level"] == "logged" else "[dim]-[/]",
-            slowest,
+            f"{'node' if len(slowest) == 1 else 'nodes'} {' '.join(map(str, slowest))}" if slowest else "",
         )
     if state["topics"]:
         out.print(shown)
         for one in state["topics"]:
+            for holder in one.get("held_up_by", ()):
+                out.print(f"[yellow]topic {escaped(one['name'])} waits for {escaped(holder['text'])}[/]")
             if one.get("waits_for"):
                 out.print(f"[yellow]topic {escaped(one['name'])} waits for {escaped(one['waits_for'])}[/]")
     else:
         out.print("[dim]no topics yet[/]")
 
 
-def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | None, int | None, str]:
-    """A topic's numbers at this node, and the nodes that it waits for (those whose received number is behind)."""
+def holder_object(one: Holder) -> dict[str, Any]:
+    """Whom a topic waits for, for JSON; "text" is the same in words."""
+    readers = [{"application": name, "pid": pid} for name, pid in one.readers]
+    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers, "text": str(one)}
+
+
+def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | None, int | None, list[int]]:
+    """A topic's numbers at this node (received, delivered, persisted), and the nodes whose received number is behind.
+    The numbers count since the node has had the topic open: those of the view go on from what was delivered before."""
     members = topic.get("members", [])
     stability = topic.get("stability") or {}
 
@@ -178,17 +190,19 @@ def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | No
             return None
         return int(values[members.index(node_id)])
 
-    received = own("received")
-    behind = ""
+    found = own("received"), own("delivered"), own("persisted")
+    total = topic.get("delivered")
+    before = max(total - found[1], 0) if isinstance(total, int) and found[1] is not None else 0
+    received, delivered, persisted = (None if value is None else before + value for value in found)
     values = stability.get("received")
-    if received is not None and isinstance(values, list):
-        late = [node for node, value in zip(members, values, strict=True) if value < received]
-        behind = "nodes " + " ".join(map(str, late)) if late else ""
-    return received, own("delivered"), own("persisted"), behind
+    behind = [node for node, value in zip(members, values, strict=True) if found[0] is not None and value < found[0]
+              ] if isinstance(values, list) and found[0] is not None else []
+    return received, delivered, persisted, behind
 
 
 def print_applications(out: Console, state: dict[str, Any]) -> None:
-    shown = table("application", "process", "user", "writes", "reads", title="Applications", right=("process", "user"))
+    shown = table("application", "process", "user", "writes", "reads", title="Applications", right=("process", "user"),
+                  folds=("writes", "reads"))
     for one in state["applications"]:
         if one.get("name") == "spindle status":
             continue  # ourselves
@@ -207,7 +221,7 @@ def print_applications(out: Console, state: dict[str, Any]) -> None:
 
 def print_counters(out: Console, state: dict[str, Any]) -> None:
     counters: dict[str, int] = state["counters"]
-    shown = table("", "", "", title="Counters since the start", right=())
+    shown = table("", "count", "more", title="Counters since the start", folds=("more",))
     shown.show_header = False
 
     def mean(kind: str) -> str:

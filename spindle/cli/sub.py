@@ -67,7 +67,7 @@ fewer came before the --timeout.
     help="How a message is printed. [default: text; lines on a topic with a type]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
-@click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after so many.")
+@click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="End after so many; 0 = never. [default: 0]")
 @click.option("-t", "--timeout", type=click.FloatRange(0), metavar="S", help="End when nothing came for so long.")
 @click.option("--history", is_flag=True, help="Begin with what a volatile or logged topic keeps.")
 @click.option("--keep-all", is_flag=True, help="Lose nothing: writers wait if this command is too slow.")
@@ -91,6 +91,7 @@ def sub(
     """Print what is published to TOPIC, in the order that all nodes agree on."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
     style = "json" if as_json else style
+    count = count or None
     seen = 0
     lost = 0
     try:

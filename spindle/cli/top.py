@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import select
 import sys
 import time
@@ -28,7 +29,8 @@ from spindle.errors import NoDaemon
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
+
+    from spindle.cli.listing import Listing
 
 HISTORY_MAX = 24
 NOTHING = "[dim]-[/]"
@@ -38,6 +40,7 @@ EPILOG = """\b
 Examples:
   spindle top                    all nodes of this host, every second
   spindle top --node 2 -i 0.2    one node, five times a second
+  spindle top --nodes host1,host2   these nodes of other hosts
   spindle top --once             one measurement as text, for scripts and reports
   spindle top --once --json
 
@@ -69,11 +72,15 @@ Below, by topic: messages per second delivered to the readers on each node.
 @json_option
 @target_options
 def top(target: Target, interval: float, once: bool, as_json: bool) -> int:
-    """Watch the rates of the nodes of this host: messages, batches, nulls, doorbells, lap times.
+    """Watch the rates of the nodes of this host, or of those that --nodes names: messages, batches, nulls, doorbells,
+    lap times.
 
     q or Ctrl-C ends.
     """
-    nodes = [Watched(target, node) for node in target.local_nodes()]
+    if target.nodes:
+        nodes = [Watched(dataclasses.replace(target, nodes=one)) for one in target.nodes.split(",")]
+    else:
+        nodes = [Watched(target, node) for node in target.local_nodes()]
     if not nodes:
         target.attach("spindle top").close()  # says why there is none
         raise NoDaemon(f"no daemon in domain {target.domain}: start one with `spindle daemon`")
@@ -93,7 +100,7 @@ def print_once(nodes: list[Watched], target: Target, interval: float, as_json: b
     for node in nodes:
         node.look(HISTORY_MAX)
     if all(node.last is None for node in nodes):
-        raise NoDaemon(f"{nodes[0].state}: start one with `spindle daemon`")
+        raise NoDaemon(f"{nodes[0].state}: start one with `spindle daemon`" if not target.nodes else nodes[0].state)
     time.sleep(interval)
     for node in nodes:
         node.look(HISTORY_MAX)
@@ -122,6 +129,8 @@ def watch(nodes: list[Watched], target: Target, interval: float) -> int:
 
 
 def _add_new(nodes: list[Watched], target: Target) -> None:
+    if target.nodes:
+        return
     known = {node.node for node in nodes}
     nodes += [Watched(target, node) for node in target.local_nodes() if node not in known]
     nodes.sort(key=lambda node: node.node)
@@ -173,14 +182,14 @@ def screen(nodes: list[Watched], domain: int, interval: float, live: bool = Fals
     return Group(*parts, topic_table(nodes))
 
 
-def message_table(nodes: list[Watched]) -> Table:
+def message_table(nodes: list[Watched]) -> Listing:
     """One line a node: what its applications got from it."""
     figures = ("sent", "delivered", "bytes", "nulls", "batch s/r/d")
     shown = table("node", *figures, "delivered, lately", right=figures)
     for node in nodes:
         r = node.rates
         if r is None:
-            shown.add_row(f"[bold]{node.node}[/]", *[""] * len(figures), _waiting(node))
+            shown.add_row(f"[bold]{node.node or '?'}[/]", *[""] * len(figures), _waiting(node))
             continue
         batches = "/".join(count_text(r.batches[kind]) for kind in ("send", "receive", "delivery"))
         delivered_bytes = r.per_s["delivered_bytes"]
@@ -196,7 +205,7 @@ def message_table(nodes: list[Watched]) -> Table:
     return shown
 
 
-def work_table(nodes: list[Watched]) -> Table:
+def work_table(nodes: list[Watched]) -> Listing:
     """One line a node: what that cost it."""
     figures = ("pushes", "posts", "rings", "sleeps", "stalls", "lap (longest)", "busy", "cpu")
     shown = table("node", *figures, right=figures)
@@ -220,9 +229,9 @@ def _waiting(node: Watched) -> str:
     return f"[yellow]{escaped(node.state)}[/]" if node.state else "[dim]measuring[/]"
 
 
-def topic_table(nodes: list[Watched]) -> Table:
+def topic_table(nodes: list[Watched]) -> Listing:
     """One line a topic, the busiest first: how fast each node delivers it."""
-    columns = [f"node {node.node}" for node in nodes]
+    columns = [f"node {node.node or '?'}" for node in nodes]
     shown = table("topic", "level", *columns, "members", right=columns)
     infos = {info.spec.name: info for node in nodes if node.last is not None for info in node.last.infos}
     busiest = {name: max((n.rates.topics.get(name, 0.0) for n in nodes if n.rates), default=0.0) for name in infos}

@@ -148,7 +148,8 @@ def _policy_text(scope: str, fields: dict[str, Any]) -> str:
 
 def _print_all(listed: list[dict[str, Any]]) -> None:
     shown = table(
-        "topic", "level", "type", "size max", "nodes", "writers", "readers", right=("size max", "writers", "readers")
+        "topic", "level", "type", "size max", "nodes", "writers", "readers", right=("size max", "writers", "readers"),
+        folds=("type",),
     )
     for one in listed:
         shown.add_row(
@@ -186,7 +187,7 @@ def _print_one(one: dict[str, Any]) -> None:
     if one["level"] in ("volatile", "logged"):
         history = kept_text(one)
     kind = escaped(one["type"]) + (f" ({one['type_hash'][:16]})" if one["type_hash"] else "")
-    facts = table("", "")
+    facts = table("", "value", folds=("value",))
     facts.show_header = False
     for name, value in (
         ("level", one["level"]),
@@ -202,7 +203,7 @@ def _print_one(one: dict[str, Any]) -> None:
     if not one["endpoints"]:
         out.print("\nno readers and writers announced")
         return
-    shown = table("", "node", "application", "pid", "writer", "qos", right=("node", "pid", "writer"))
+    shown = table("", "node", "application", "pid", "writer", "qos", right=("node", "pid", "writer"), folds=("qos",))
     for end in sorted(one["endpoints"], key=lambda e: (e["kind"] != "writer", e["node"], e["pid"])):
         shown.add_row(
             f"[{'green' if end['kind'] == 'writer' else 'cyan'}]{end['kind']}[/]",

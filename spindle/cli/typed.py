@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spindle.cli.common import Target, note, time_text
-from spindle.errors import TopicMismatch
+from spindle.errors import NodeStopped, TopicMismatch
 
 if TYPE_CHECKING:
     from dds import DataReader, DataWriter, DomainParticipant
@@ -77,6 +77,8 @@ def participant(target: Target, session: Session, name: str) -> Iterator[DomainP
     try:
         with dds.DomainParticipant(target.domain, qos=dds.Qos(dds.Policy.EntityName(name)), way=way) as made:
             yield made
+    except dds.DDSNodeLost as error:
+        raise NodeStopped(error.msg) from error
     except dds.DDSException as error:
         raise click.ClickException(str(error)) from error
 

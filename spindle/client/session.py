@@ -25,6 +25,7 @@ from spindle.group.position import Position, places
 from spindle.group.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
+    from spindle.client.holding import Holder
     from spindle.proto import attach_pb2 as pb
     from spindle.transport.wire import Frame
     from spindle_core.counters import Counters
@@ -385,6 +386,22 @@ class Session:
         found = json.loads(self._ask(get_status=pb.GetStatus()).status.json)
         assert isinstance(found, dict)
         return found
+
+    def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
+        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind, or the node is no
+        member of the topic. Raises TimeoutError if the node doesn't answer in `timeout_s`, SpindleError."""
+        from spindle.client.holding import holders
+        from spindle.group.codec import endpoint_from_wire
+        from spindle.proto import attach_pb2 as pb
+
+        reply, frame = self._channel.request(timeout_s / 2, get_status=pb.GetStatus())
+        frame.close_fds()
+        state = json.loads(reply.status.json)
+        reply, frame = self._channel.request(timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic))
+        frame.close_fds()
+        endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
+        return [holder for one in state.get("topics", ()) if one.get("name") == topic
+                for holder in holders(one, endpoints)]
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` for every event from now on, on a thread of the session's own, in order.

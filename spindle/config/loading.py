@@ -28,10 +28,16 @@ def keys() -> list[tuple[str, Key, Any]]:
     return found
 
 
-def load_config(path: str | os.PathLike[str] | None = None) -> NodeConfig:
-    """Read a TOML file; None gives the defaults. Raises ConfigError for anything that is not exactly right."""
+def load_config(path: str | os.PathLike[str] | None = None, *, below: Mapping[str, Any] | None = None,
+                above: Mapping[str, Any] | None = None) -> NodeConfig:
+    """Read a TOML file; None gives the defaults. Raises ConfigError for anything that is not exactly right.
+
+    below  values, by the fields of NodeConfig, that count where the file says nothing
+    above  values that count whatever the file says
+    """
+    below, above = dict(below or {}), dict(above or {})
     if path is None:
-        return NodeConfig()
+        return NodeConfig(**{**below, **above})
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -41,16 +47,34 @@ def load_config(path: str | os.PathLike[str] | None = None) -> NodeConfig:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ConfigError(f"{path}: can't be read: {reason}") from error
-    return parse_config(text, source=str(path))
+    return parse_config(text, str(path), below, above)
 
 
-def parse_config(text: str, source: str = "configuration") -> NodeConfig:
-    """Like `load_config`, from TOML text. `source` opens the messages."""
+def parse_config(text: str, source: str = "configuration", below: Mapping[str, Any] | None = None,
+                 above: Mapping[str, Any] | None = None) -> NodeConfig:
+    """Like `load_config`, from TOML text. `source` opens the messages, except those about `above`."""
     data = parse_toml(text, source)
     try:
-        return NodeConfig(**settings_of(data))
+        found = {**(below or {}), **settings_of(data)}
+        if not above:
+            return NodeConfig(**found)
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
+    try:
+        return NodeConfig(**{**found, **above})
+    except ConfigError as error:
+        if _refused(found) == str(error):
+            raise ConfigError(f"{source}: {error}") from None
+        raise
+
+
+def _refused(values: Mapping[str, Any]) -> str:
+    """Why NodeConfig doesn't take these; empty if it does."""
+    try:
+        NodeConfig(**values)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def parse_toml(text: str, source: str) -> dict[str, Any]:

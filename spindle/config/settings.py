@@ -33,7 +33,7 @@ from spindle.config.keys import (
     size_text,
     split_address,
 )
-from spindle.config.users import AccessRule, uid_of, uid_of_name_or_number
+from spindle.config.users import AccessRule, gid_of, uid_of, uid_of_name_or_number
 from spindle.errors import ConfigError
 
 __all__ = [
@@ -428,6 +428,18 @@ class NodeConfig:
         """True if users besides the node's own may attach, or be nodes: then the sockets' directory can't be
         private."""
         return bool(self.allow_uids or self.allow_gids or self.allow_users or self.node_users)
+
+    def unknown_names(self) -> list[str]:
+        """What [access] names that this host doesn't know now, as `[access] users: "display"`. Names are looked up
+        whenever they are needed, so a user who is made later counts then."""
+        found = [f'[access] users: "{name}"' for name in self.allow_users if uid_of(name) is None]
+        found += [f'[access] nodes: "{name}"' for name in self.node_users if uid_of_name_or_number(name) is None]
+        for rule in self.access_rules:
+            if rule.user and uid_of(rule.user) is None:
+                found.append(f'[[access.rules]] user: "{rule.user}"')
+            if rule.group and gid_of(rule.group) is None:
+                found.append(f'[[access.rules]] group: "{rule.group}"')
+        return list(dict.fromkeys(found))
 
     def is_node_user(self, uid: int) -> bool:
         """True if a process of this user on this host may be a node of the group: the node's own user, root, and those

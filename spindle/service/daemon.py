@@ -167,6 +167,8 @@ async def _run(config: NodeConfig, face: Face) -> None:
             loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
     LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir,
              extra=about(NODE_STARTS))
+    for unknown in config.unknown_names():
+        LOG.warning("%s: this host knows none of that name, so nobody is meant", unknown)
     face.starting(f"looking for the group of domain {config.domain_id}")
     if config.rejoin:
         await _serve_lives(config, stopping, face)

@@ -8,7 +8,9 @@ Method: a writer and a reader on one embedded node.
 import array
 import gc
 import itertools
+import os
 import threading
+from dataclasses import dataclass
 
 import pytest
 
@@ -28,6 +30,8 @@ from dds import (
     duration,
 )
 from dds.codecs.types import ProtobufSample
+from dds.idl import IdlStruct
+from dds.idl import annotations as annotate
 from dds.messages.inline_qos import ROOM
 from tests.dds.readers.test_intake import State
 from tests.dds.test_sub import LONG, Message, pair
@@ -89,13 +93,60 @@ def test_a_full_group_times_out_after_max_blocking_time(participant):
     assert reader.take(1) == [bytes(16384)]
 
 
+def test_a_timeout_names_who_holds_the_writer_up(two_nodes):
+    """Goal: node, program and topic are in the error. Method: a reader at the other node that doesn't take."""
+    here, there = two_nodes
+    topic = Topic(here, "held", bytes, size_max=64)
+    reader = DataReader(there, Topic(there, "held", bytes, size_max=64))
+    writer = DataWriter(here, topic, Qos(Policy.Reliability.Reliable(duration(milliseconds=200))))
+    with pytest.raises(DDSTimeout, match=r"'held'.*waits for a reader of \S+ \(process \d+\) at node 2"):
+        while True:
+            writer.write_many([bytes(64)] * 100)
+    wait_until(lambda: here.session.held_up_by("held")[0].behind >= 100)
+    [holder] = there.session.held_up_by("held")
+    assert (holder.node_id, holder.receives, [pid for _, pid in holder.readers]) == (2, True, [os.getpid()])
+    reader.take(100_000)
+    wait_until(lambda: reader.take(100_000) or not here.session.held_up_by("held"))
+    wait_until(lambda: not (reader.take(100_000) or here.session.held_up_by("held")))
+
+
 def test_wrong_types_of_samples(participant):
     writer, _ = pair(participant, Message)
     for bad in (b"bytes", "text", None):
-        with pytest.raises(TypeError, match="is not of type Message"):
+        with pytest.raises(TypeError, match=f"topic '{writer.topic.name}': .* is not of type Message"):
             writer.write(bad)
-    with pytest.raises(ValueError, match=r"a sample of .*Message can't be encoded: text is 5, which is no string"):
+    wrong = rf"topic '{writer.topic.name}': a sample of .*Message can't be encoded: text is 5, which is no string"
+    with pytest.raises(ValueError, match=wrong):
         writer.write(Message(5))
+    with pytest.raises(DDSException, match=wrong.replace(": a", ".*: a")):
+        writer.write_many([Message(5)])
+
+
+@dataclass
+class Keyed(IdlStruct):
+    number: int
+    annotate.key("number")
+    text: str
+
+
+def test_wrong_samples_of_a_topic_with_a_key(participant):
+    """In the other ways that lead to the encoder, too."""
+    writer, _ = pair(participant, Keyed, name="keyed")
+    watched = DataWriter(participant, writer.topic, Qos(Policy.Deadline(duration(seconds=100))))
+    wrong = "topic 'keyed': a sample of .*Keyed can't be encoded: text is 5, which is no string"
+    for refuses in (writer.write, writer.dispose, writer.write_dispose, writer.register_instance,
+                    writer.unregister_instance, watched.write):
+        with pytest.raises(ValueError, match=wrong):
+            refuses(Keyed(1, 5))
+
+
+def test_wrong_samples_of_bytes_and_records(participant):
+    np = pytest.importorskip("numpy")
+    for name, data_type in (("bytes", bytes), ("records", np.dtype([("x", "f4")]))):
+        writer, _ = pair(participant, data_type, name=name)
+        for refuses in (lambda writer=writer: writer.write("text"), lambda writer=writer: writer.write_many(["text"])):
+            with pytest.raises(TypeError, match=f"topic '{writer.topic.name}': "):
+                refuses()
 
 
 class TestLoans:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from dataclasses import dataclass
 
 import pytest
@@ -32,6 +33,7 @@ from dds import (
     Subscriber,
     Topic,
     ViewState,
+    WaitSet,
     duration,
 )
 from dds.idl import IdlStruct
@@ -168,10 +170,22 @@ class TestBothWays:
         with pytest.raises(DDSTimeout) as caught:
             DataReader(participant, reader.topic).take_one(timeout=1000)
         assert caught.value.code == DDSException.DDS_RETCODE_TIMEOUT and "within 1e-06 s" in str(caught.value)
-        with pytest.raises(DDSTimeout, match=r"within 1 ns \(times are in nanoseconds"):
+        with pytest.raises(DDSTimeout, match=r"within 1 ns \(times are in nanoseconds"), pytest.warns(UserWarning):
             reader.take_one(timeout=1)
         with pytest.raises(TypeError, match=r"a whole number of nanoseconds, not 0\.5"):
             reader.take_one(timeout=0.5)
+
+    def test_a_timeout_that_was_meant_in_seconds(self, participant, make):
+        """A loop or a wait that ends at once would look as if nothing had come. The warning points at the program."""
+        writer, reader = self.make_pair(participant, make)
+        for wait in (lambda: [*reader.take_iter(timeout=5)], lambda: WaitSet(participant).wait(5),
+                     lambda: writer.wait_for_acks(5)):
+            with pytest.warns(UserWarning, match=r"5 is 5 ns: .* dds\.duration\(seconds=5\)") as told:
+                wait()
+            assert [one.filename for one in told] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [*reader.take_iter(timeout=0)] == [*reader.take_iter(timeout=duration(microseconds=1))] == []
 
     def test_async_iteration(self, participant, make):
         writer, reader = self.make_pair(participant, make)

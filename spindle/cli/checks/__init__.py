@@ -23,7 +23,7 @@ SECTIONS: Mapping[str, tuple[Callable[[Machine], Check | None], ...]] = {
         host.check_python, host.check_core, host.check_kernel, host.check_memory_files, host.check_memory,
         host.check_shm_size, host.check_huge_pages, host.check_cores, host.check_governor, host.check_open_files,
     ),
-    "files": (files.check_runtime_dir, files.check_stale, files.check_journal),
+    "files": (files.check_runtime_dir, files.check_stale, files.check_journal, files.check_access),
     "clocks": (clocks.check_clock, clocks.check_monotonic, clocks.check_synchronised),
     "network": (
         network.check_address, network.check_keys, network.check_contacts, network.check_encryption, network.check_mtu,

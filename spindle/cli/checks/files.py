@@ -104,6 +104,22 @@ def check_journal(machine: Machine) -> Check:
     return Check("journal", OK, text)
 
 
+def check_access(machine: Machine) -> Check | None:
+    """[access] names users and groups that there are. A name that nobody has lets nobody in, without a word."""
+    config = machine.config
+    if not (config.admits_others or config.access_rules):
+        return None
+    unknown = config.unknown_names()
+    if unknown:
+        return Check(
+            "access",
+            WARN,
+            f"this host knows no {', no '.join(unknown)}",
+            "nobody is meant by that: correct the name, or make the user or group",
+        )
+    return Check("access", OK, "all users and groups of [access] are known")
+
+
 def sockets(machine: Machine, all_domains: bool = False) -> tuple[list[Path], list[Path], list[Path]]:
     """The nodes' sockets: (somebody listens, nobody listens, nobody listens and they are another user's)."""
     pattern = "domain-*/node-*.sock" if all_domains else f"{machine.domain_dir.name}/node-*.sock"

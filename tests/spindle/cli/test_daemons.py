@@ -155,6 +155,23 @@ def test_top_shows_the_traffic(cli: Cli, group: list[Daemon]) -> None:
         subscriber.terminate()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["sub", "t"], ["pub", "t", "x", "--count", 0, "--rate", 50]], ids=["sub", "pub"])
+def test_the_end_of_its_node_has_its_exit_code(cli: Cli, runtime_dir: Path, words: list[object]) -> None:
+    """Goal: 6, as the documents say. Method: the only daemon is killed while messages flow."""
+    with daemons(runtime_dir, 1) as (daemon,):
+        assert cli("pub", "t", "x", "--readers", 0).code == 0
+        with spawn(*words) as process:
+            def busy() -> bool:
+                with Target().attach("test") as session:
+                    return any(one.app_name.startswith("spindle ") for one in session.endpoints("t"))
+
+            wait_until(busy, what="the command has the topic open")
+            daemon.kill()
+            code, _, err = finish(process)
+            assert code == 6 and b"has stopped" in err
+
+
 def test_sizes_left_open_are_the_nodes(cli: Cli, runtime_dir: Path) -> None:
     settings = ["--set", "topics.size_max=1000", "--set", "topics.window=5"]
     with daemons(runtime_dir, 1, settings):

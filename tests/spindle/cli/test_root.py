@@ -19,6 +19,8 @@ import pytest
 
 from spindle import errors
 from spindle.cli import root
+from spindle.cli.daemon import daemon
+from spindle.config.loading import keys
 from tests.spindle.cli.support import ROOT, Cli, spawn
 
 NEVER = {"rich", "numpy", "google.protobuf", "asyncio", "uvloop", "mcap", "prometheus_client", "dds"}
@@ -173,6 +175,48 @@ def test_options_win_over_set_and_file(cli: Cli, tmp_path: Path) -> None:
     assert '\nname = "two words"\n' in printed
     assert '\nlevel = "error"\n' in printed
     assert '\nsize_max = "1 MiB"\n' in printed
+
+
+def test_the_daemons_help_says_the_defaults() -> None:
+    """Of options that are keys of the file."""
+    defaults = {field: default for field, _, default in keys()}
+    shown = {}
+    for one in daemon.params:
+        if isinstance(one, click.Option) and (said := re.search(r"\[default: (\w+)\]", one.help or "")):
+            shown[one.name] = said[1]
+    assert shown and shown == {name: str(defaults[name]) for name in shown}
+
+
+def test_a_file_on_the_command_line_wins_over_the_environment(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For the daemon and the doctor. What it doesn't say, the environment does; a file that the environment names is
+    weaker than the variable for one key."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    file = tmp_path / "n.toml"
+    file.write_text(f"[node]\nruntime_dir = '{here}'\ndomain = 7\n"
+                    "[network]\nlisten = '127.0.0.1:7402'\ncontacts = ['127.0.0.1:7402']\n")
+    monkeypatch.setenv("SPINDLE_RUNTIME_DIR", str(there))
+    monkeypatch.setenv("SPINDLE_DOMAIN", "3")
+    monkeypatch.setenv("SPINDLE_NODE_ID", "9")
+    printed = cli("daemon", "--print-config", "--config", file).out
+    assert f'"{here}"' in printed and "\ndomain = 7\n" in printed and "\nid = 9\n" in printed
+    assert str(here) in cli("doctor", "-c", file).out
+    printed = cli("daemon", "--print-config", "--config", file, "--domain", 0, "--runtime-dir", there, "-n", 4).out
+    assert f'"{there}"' in printed and "\ndomain = 0\n" in printed and "\nid = 4\n" in printed
+    assert str(there) in cli("doctor", "-c", file, "--runtime-dir", there).out
+    monkeypatch.setenv("SPINDLE_CONFIG", str(file))
+    printed = cli("daemon", "--print-config").out
+    assert f'"{there}"' in printed and "\ndomain = 3\n" in printed and "contacts = [" in printed
+    assert str(there) in cli("doctor").out
+
+
+def test_a_mistake_in_the_file_names_it_and_one_in_an_option_does_not(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "n.toml"
+    file.write_text("[core]\nbusy_poll_us = -1\n")
+    assert cli("daemon", "-c", file, "--domain", 3).err.startswith(f"spindle: {file}: [core] busy_poll_us")
+    file.write_text("[core]\nbusy_poll_us = 1\n")
+    assert cli("daemon", "-c", file, "--busy-poll-us", -3).err.startswith("spindle: [core] busy_poll_us")
 
 
 def test_exit_codes_are_documented() -> None:

@@ -57,11 +57,25 @@ def test_frontiers() -> None:
         "members": [1, 4, 6],
         "stability": {"received": [10, 12, 7], "delivered": [7, 6, 5], "persisted": [1, 2, 3]},
     }
-    assert frontiers(topic, 4) == (12, 6, 2, "nodes 1 6")
-    assert frontiers(topic, 6) == (7, 5, 3, "")
-    assert frontiers(topic, 9) == (None, None, None, ""), "not a member"
-    assert frontiers({"members": [1]}, 1) == (None, None, None, "")
+    assert frontiers(topic, 4) == (12, 6, 2, [1, 6])
+    assert frontiers(topic, 6) == (7, 5, 3, [])
+    assert frontiers(topic, 9) == (None, None, None, []), "not a member"
+    assert frontiers({"members": [1]}, 1) == (None, None, None, [])
     assert frontiers({"members": [1, 2], "stability": {"received": [3]}}, 1)[0] is None
+
+
+def test_numbers_go_on_over_views() -> None:
+    """Goal: a view change doesn't make a topic look new. What the node delivered before it counts, too."""
+    view = {"received": [10], "delivered": [8], "persisted": [5]}
+    assert frontiers({"members": [4], "stability": view, "delivered": 1008}, 4) == (1010, 1008, 1005, [])
+
+
+def test_who_holds_a_topic_up_is_named() -> None:
+    topic = {"name": "t", "level": "atomic", "size_max": 1, "window": 10, "writers": 1, "readers": 1, "members": [1, 2],
+             "stability": {"received": [20, 20], "delivered": [20, 10]},
+             "held_up_by": [{"node": 2, "text": "a reader of [slow] at node 2"}]}
+    text = text_of(print_topics, {"topics": [topic], "node_id": 1})
+    assert "node 2" in text and "topic t waits for a reader of [slow] at node 2" in text
 
 
 @pytest.mark.parametrize(("phase", "shown"), [("stable", False), ("wedged", True)])

@@ -60,6 +60,14 @@ def test_payloads_only(cli: Cli, node: StandInNode, style: str, expected: bytes)
     assert cli("sub", "t", "-c", 2, "-f", style).out.encode() == expected
 
 
+@pytest.mark.parametrize("how", [[], ["-c", 0]], ids=["by default", "with 0"])
+def test_without_a_count_it_goes_on(cli: Cli, node: StandInNode, how: list[object]) -> None:
+    """0 means the same as for `spindle pub`: for ever. Here until nothing comes, which then is no failure."""
+    publish_when_read(node, [b"a", b"b"])
+    result = cli("sub", "t", *how, "-t", "0.5", "-f", "lines")
+    assert (result.code, result.out) == (0, "a\nb\n")
+
+
 def test_hex(cli: Cli, node: StandInNode) -> None:
     publish_when_read(node, [b"\x01ab"])
     assert cli("sub", "t", "-c", 1, "-f", "hex").out.endswith("  01 61 62\n")

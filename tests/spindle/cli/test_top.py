@@ -14,6 +14,7 @@ import select
 import struct
 import termios
 import time
+from pathlib import Path
 
 import pytest
 
@@ -22,8 +23,9 @@ from spindle.cli.rates import Look, Watched, as_object, cpu_seconds, rates
 from spindle.cli.top import sparkline
 from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli, spawn
+from tests.spindle.hosts import hosts
 from tests.spindle.stand_in import StandInNode
-from tests.support import wait_until
+from tests.support import free_ports, wait_until
 
 ZERO = dict.fromkeys(("busy_ns", "lap_ns_max", "busy_laps", "delivery_batches", "delivery_messages", "nulls"), 0)
 
@@ -80,6 +82,20 @@ def test_once(cli: Cli, stand_in: StandInNode) -> None:
     assert found["nodes"][0]["per_s"]["delivery_messages"] == 0, "a rate, not a count"
     shown = cli("top", "-i", "0.05")
     assert shown.code == 0 and "flight/air" in shown.out and "\x1b[" not in shown.out, "no terminal: one plain snapshot"
+
+
+@pytest.mark.slow
+def test_nodes_of_other_hosts(cli: Cli, runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Method: two daemons that are found by their addresses alone, and an address where nobody is; then only that."""
+    [nobody] = free_ports(1)
+    with hosts(runtime_dir, 2) as site:
+        monkeypatch.setenv("SPINDLE_NODES", f"{site[1].address},{site[0].address},127.0.0.1:{nobody}")
+        one, other, none = cli("top", "--once", "--json", "-i", "0.05").json["nodes"]
+        assert [one["node"], other["node"], none["node"]] == [2, 1, 0]
+        assert one["per_s"]["laps"] >= 0 and one["cpu"] is None, "its process is on another host"
+        assert none["state"].startswith(f"127.0.0.1:{nobody}: no node")
+    result = cli("top", "--once", "--nodes", f"127.0.0.1:{nobody}")
+    assert result.code == 3 and f"127.0.0.1:{nobody}: no node" in result.err and "spindle daemon" not in result.err
 
 
 def test_live(stand_in: StandInNode) -> None:

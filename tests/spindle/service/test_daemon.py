@@ -41,6 +41,13 @@ def test_ready_line_clean_leave_and_nothing_left(runtime_dir: Path) -> None:
     assert not list(runtime_dir.glob("domain-0/*.sock"))
 
 
+def test_names_that_nobody_has_are_warned_of(runtime_dir: Path) -> None:
+    """Goal: a slip in [access] is seen at the start, where it lets nobody in. Method: one daemon and its log."""
+    with daemons(runtime_dir, 1, ["--set", 'access.users=["root", "rooot"]']) as (daemon,):
+        pass
+    assert '[access] users: "rooot"' in daemon.log and '"root"' not in daemon.log
+
+
 def test_interrupt_while_applications_are_attached(runtime_dir: Path) -> None:
     """Goal: Ctrl-C ends a daemon in order and its applications learn why. Method: SIGINT with a session open."""
     with daemons(runtime_dir, 1) as (daemon,):

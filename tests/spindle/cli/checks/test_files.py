@@ -5,6 +5,7 @@ Method: directories below a temporary root, sockets that nobody listens at.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import socket
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from spindle.cli.checks import files
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
 from spindle.cli.checks.files import sockets
-from spindle.config.settings import NodeConfig
+from spindle.config.settings import AccessRule, NodeConfig
 from tests.spindle.cli.checks.support import expect, put
 from tests.spindle.stand_in import StandInNode
 
@@ -53,6 +54,17 @@ def test_stale_sockets(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> Non
     assert sockets(machine) == ([], [], []), "of another domain"
     monkeypatch.setattr(files.os, "getuid", lambda: os.geteuid() + 4711)
     expect(files.check_stale(machine), WARN, "another user", "owner")
+
+
+def test_names_in_the_access_list(machine: Machine) -> None:
+    assert files.check_access(machine) is None, "nobody is named"
+    known = NodeConfig(allow_users=("root",), access_rules=(AccessRule(user="root"), AccessRule(uid=4711)))
+    expect(files.check_access(dataclasses.replace(machine, config=known)), OK, "known")
+    mistaken = NodeConfig(allow_users=("root", "rooot"), node_users=("4711", "roott"),
+                          access_rules=(AccessRule(group="wheeel"), AccessRule(user="rooot")))
+    found = files.check_access(dataclasses.replace(machine, config=mistaken))
+    expect(found, WARN, 'users: "rooot"', 'nodes: "roott"', 'group: "wheeel"', 'user: "rooot"')
+    assert found is not None and '"root"' not in found.detail and "4711" not in found.detail
 
 
 def test_live_sockets_are_not_stale(stand_in: StandInNode, runtime_dir: Path) -> None:

@@ -1,0 +1,79 @@
+"""Who holds a topic up: which node's readers, or which node, its writers wait for.
+
+How it is known: every member's row says how far it has received and delivered, and all see all rows; announced readers
+say where they are and whose they are. So any node can tell.
+
+Rules: a member counts as behind if half of what the rings hold waits for it. Less is in flight at any moment. What one
+has not received nobody may deliver, so who is behind in receiving is to blame for both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spindle.group.endpoints import PORT, Endpoint
+
+
+@dataclasses.dataclass(frozen=True)
+class Holder:
+    """A node that a topic waits for.
+
+    behind   numbers of the topic's order that it has not received, or not delivered
+    receives it has received them: its readers don't take
+    readers  (application, process id as its node sees it) of the readers there that may hold writers back, each once
+    """
+
+    node_id: int
+    behind: int
+    receives: bool
+    readers: tuple[tuple[str, int], ...]
+
+    def __str__(self) -> str:
+        if not self.receives:
+            return f"node {self.node_id}, which has not received {self.behind} messages"
+        names = ", ".join(f"{name} (process {pid})" if pid else name for name, pid in self.readers)
+        if not names:
+            return f"node {self.node_id}, where {self.behind} messages are not delivered"
+        which = "a reader of " if len(self.readers) == 1 else "a reader of one of "
+        return f"{which}{names} at node {self.node_id}, which keeps all and has not taken"
+
+
+def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Holder]:
+    """Whom a topic waits for, the slowest first. `topic` is its part of a node's status; of a topic that the node isn't
+    a member of, that says nothing, and nobody is found."""
+    stability = topic.get("stability") or {}
+    members, received, delivered = (stability.get(name) or [] for name in ("members", "received", "delivered"))
+    if not members or not len(members) == len(received) == len(delivered):
+        return []
+    front = max(received)
+    least = max(1, topic.get("window", 0) * len(stability.get("senders") or [0]) // 2)
+    listed = list(endpoints)
+    found = [Holder(node, front - number, False, ()) for node, number in zip(members, received, strict=True)
+             if front - number >= least]
+    if not found and topic.get("level") != "unordered":
+        found = [Holder(node, front - number, True, _may_hold(node, topic.get("name", ""), listed))
+                 for node, number in zip(members, delivered, strict=True) if front - number >= least]
+    return sorted(found, key=lambda one: (-one.behind, one.node_id))
+
+
+def _may_hold(node_id: int, topic: str, endpoints: Iterable[Endpoint]) -> tuple[tuple[str, int], ...]:
+    found = [(one.app_name, one.pid) for one in endpoints
+             if one.kind == PORT and not one.is_writer and one.topic == topic and one.node_id == node_id
+             and _keeps_all(one.endpoint)]
+    return tuple(dict.fromkeys(found))
+
+
+def _keeps_all(endpoint: bytes) -> bool:
+    """False if a reader of the DDS layer says that it keeps the last samples only, or makes no effort."""
+    try:
+        qos = json.loads(endpoint)["qos"]
+        return qos.get("History", {}).get("kind") != "KeepLast" and (
+            qos.get("Reliability", {}).get("kind") != "BestEffort")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return True  # a reader of another layer doesn't say
+
+
+__all__ = ["Holder", "holders"]
