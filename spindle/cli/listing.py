@@ -71,8 +71,9 @@ class Listing:
             widths = _shared(natural, folding, room)
             if all(len(_folded(row[at], widths[at])) <= 2 for row in self._rows for at in folding):
                 return self._grid(used, widths)
-        if _total(natural[at] for at in fixed) <= width:
-            return self._grid(fixed, natural, folding, width)
+        kept = [at for at in used if at == 0 or at in fixed]
+        if _total(natural[at] for at in kept) <= width:
+            return self._grid(kept, natural, [at for at in folding if at != 0], width)
         return self._paragraphs(used, width)
 
     def _natural(self, at: int) -> int:

@@ -42,6 +42,7 @@ class Look:
     delivered   messages delivered, by topic, as far as the node tells
     cpu_s       time used by the node's process; None if /proc doesn't show it
     infos       the group's topics
+    behind      messages that are received somewhere and that the slowest member has yet to deliver, by topic
     """
 
     time_s: float
@@ -49,6 +50,7 @@ class Look:
     delivered: dict[str, int]
     cpu_s: float | None
     infos: tuple[TopicInfo, ...] = ()
+    behind: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Rates:
     lap_s        mean time of a pass that found work; lap_max_s the longest since the node started
     busy         part of the time spent in passes that found work
     cpu          cores used by the node's process, None if unknown
+    behind       messages that the slowest member of a topic had yet to deliver at the second look, by topic
     """
 
     node: int
@@ -72,18 +75,26 @@ class Rates:
     lap_max_s: float
     busy: float
     cpu: float | None
+    behind: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 def look(session: Session) -> Look:
     """Read a node's counters and ask for its status. Raises SpindleError if the node has gone."""
     infos = tuple(session.topics())
-    delivered = {
-        str(one["name"]): int(one["delivered"])
-        for one in session.status().get("topics", ())
-        if isinstance(one.get("delivered"), int)
-    }
+    topics = session.status().get("topics", ())
+    delivered = {str(one["name"]): int(one["delivered"]) for one in topics if isinstance(one.get("delivered"), int)}
+    behind = {str(one["name"]): count for one in topics if (count := _behind(one)) is not None}
     cpu_s = cpu_seconds(session.node_pid) if session.beside_node else None
-    return Look(time.monotonic(), session.counters().snapshot(), delivered, cpu_s, infos)
+    return Look(time.monotonic(), session.counters().snapshot(), delivered, cpu_s, infos, behind)
+
+
+def _behind(topic: dict[str, Any]) -> int | None:
+    """Of a topic's part of a node's status; None if it isn't a member, or the topic has no order."""
+    numbers = topic.get("stability") or {}
+    received, delivered = numbers.get("received"), numbers.get("delivered")
+    if not received or not delivered or topic.get("level") == "unordered":
+        return None
+    return max(0, max(received) - min(delivered))
 
 
 def rates(node: int, before: Look, after: Look) -> Rates:
@@ -113,6 +124,7 @@ def rates(node: int, before: Look, after: Look) -> Rates:
         lap_max_s=after.counters.get("lap_ns_max", 0) * 1e-9,
         busy=grown("busy_ns") * 1e-9 / interval,
         cpu=cpu,
+        behind=after.behind,
     )
 
 

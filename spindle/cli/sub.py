@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,18 +13,17 @@ import click
 
 from spindle.cli import typed
 from spindle.cli.common import Target, complete_topic, note, target_options, time_text
+from spindle.cli.following import Following
 from spindle.cli.ports import (
     OPAQUE_TYPE,
     declared,
     found,
     level_option,
-    open_reader,
     size_max_option,
     wait_for_topic,
 )
 
 if TYPE_CHECKING:
-    from spindle.client import ReaderHandle
     from spindle_core.message import MessageInfo
 
 TAKE_MAX = 256  # samples at a time: few enough that the first ones are seen at once
@@ -52,7 +50,9 @@ Formats:
 
 \b
 The sequence number is the message's place in the delivery order: the same on
-every node. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
+every node. When the node goes away, it goes on at the same one started again or
+another one of the host, where it stood; with --no-reattach it ends with exit
+code 6. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
 fewer came before the --timeout.
 """
 
@@ -72,6 +72,7 @@ fewer came before the --timeout.
 @click.option("--history", is_flag=True, help="Begin with what a volatile or logged topic keeps.")
 @click.option("--keep-all", is_flag=True, help="Lose nothing: writers wait if this command is too slow.")
 @click.option("--create", is_flag=True, help="Declare the topic as bytes if it is new, instead of waiting for it.")
+@click.option("--no-reattach", is_flag=True, help="End when the node goes away, instead of going on at the next one.")
 @level_option
 @size_max_option
 @target_options
@@ -85,6 +86,7 @@ def sub(
     history: bool,
     keep_all: bool,
     create: bool,
+    no_reattach: bool,
     level: str | None,
     size_max: int | None,
 ) -> int:
@@ -109,14 +111,14 @@ def sub(
                     raise click.UsageError(f"samples of {topic!r} come in packets of its order group: leave --format "
                                            "out, or say text, lines or json")
                 of, order = typed.wait_for_type(session, topic, type_name, timeout)
-                with typed.participant(target, session, "spindle sub") as within:
+                with typed.participant(target, session, "spindle sub", not no_reattach) as within:
                     typed_reader = typed.open_reader(within, topic, of, order, keep_all, history)
                     if sys.stderr.isatty():
                         note(f"reading {topic!r} ({of.name}); Ctrl-C ends")
                     seen, lost = typed.print_samples(typed_reader, of, style or "lines", topic, count, timeout)
                 return ended(seen, lost, count)
             printer = PRINTERS[style or "text"](topic)
-            with open_reader(session, info, keep_all, history) as reader:
+            with Following(target, session, info, keep_all, history, not no_reattach) as reader:
                 if sys.stderr.isatty():
                     note(f"reading {topic!r} ({info.spec.level.name.lower()}, {info.spec.type_name}); Ctrl-C ends")
                 seen, lost = print_samples(reader, printer, count, timeout)
@@ -134,27 +136,20 @@ def ended(seen: int, lost: int, count: int | None) -> int:
 
 
 def print_samples(
-    reader: ReaderHandle, printer: Callable[[bytes, MessageInfo], bytes], count: int | None, timeout_s: float | None
+    reader: Following, printer: Callable[[bytes, MessageInfo], bytes], count: int | None, timeout_s: float | None
 ) -> tuple[int, int]:
-    """Print until count, timeout or the node's end; returns (samples printed, samples lost).
-
-    Raises NodeGone if the node goes, KeyboardInterrupt.
-    """
-    log = reader.log
+    """Print until count or timeout; returns (samples printed, samples lost). Raises what Following.batches() raises,
+    and KeyboardInterrupt."""
     out = sys.stdout.buffer
     seen = 0
-    deadline = time.monotonic() + timeout_s if timeout_s is not None else None
-    while count is None or seen < count:
-        pairs = log.take_pairs(TAKE_MAX if count is None else min(TAKE_MAX, count - seen))
-        if pairs:
-            out.write(b"".join(printer(payload, info) for payload, info in pairs))
-            out.flush()
-            seen += len(pairs)
-            if timeout_s is not None:
-                deadline = time.monotonic() + timeout_s
-        elif not log.wait(-1.0 if deadline is None else max(0.0, deadline - time.monotonic())):
+    for pairs in reader.batches(TAKE_MAX if count is None else min(TAKE_MAX, count), timeout_s):
+        pairs = pairs if count is None else pairs[: count - seen]
+        out.write(b"".join(printer(payload, info) for payload, info in pairs))
+        out.flush()
+        seen += len(pairs)
+        if seen == count:
             break
-    return seen, log.lost
+    return seen, reader.lost
 
 
 def shown(payload: bytes) -> str:

@@ -54,7 +54,8 @@ Columns:
   stalls            passes in which a sender had messages but no free slot
   lap               mean time of a pass that found work (longest since start)
   busy, cpu         part of a core in such passes, and of the whole process
-Below, by topic: messages per second delivered to the readers on each node.
+Below, by topic: messages per second delivered to the readers on each node, and
+how many messages the slowest member is behind (spindle status names who).
 """
 
 
@@ -232,7 +233,8 @@ def _waiting(node: Watched) -> str:
 def topic_table(nodes: list[Watched]) -> Listing:
     """One line a topic, the busiest first: how fast each node delivers it."""
     columns = [f"node {node.node or '?'}" for node in nodes]
-    shown = table("topic", "level", *columns, "members", right=columns)
+    shown = table("topic", "level", *columns, "behind", "members", right=[*columns, "behind"],
+                  folds=["topic"])
     infos = {info.spec.name: info for node in nodes if node.last is not None for info in node.last.infos}
     busiest = {name: max((n.rates.topics.get(name, 0.0) for n in nodes if n.rates), default=0.0) for name in infos}
     for name in sorted(infos, key=lambda name: (-busiest[name], name)):
@@ -240,6 +242,7 @@ def topic_table(nodes: list[Watched]) -> Listing:
             f"[bold]{escaped(name)}[/]",
             infos[name].spec.level.name.lower(),
             *(_rate(node.rates.topics.get(name, 0.0)) if node.rates else NOTHING for node in nodes),
+            _rate(max((node.rates.behind.get(name, 0) for node in nodes if node.rates), default=0)),
             " ".join(map(str, infos[name].members)),
         )
     if not infos:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,6 +31,7 @@ EPILOG = """\b
 Examples:
   spindle topics                  all topics of the domain
   spindle topics flight/air       its definition, its readers and writers
+  spindle topics 'flight/*'       those whose names are like that (*, ?, [ab])
   spindle topics --json | jq -r '.[].name'
   spindle topics old --delete     its number and memory come back
 
@@ -45,7 +47,8 @@ kept in memory for late joiners), logged (and kept on disk).
 @json_option
 @target_options
 def topics(target: Target, name: str | None, delete: bool, as_json: bool) -> int:
-    """List the topics of the domain, or show NAME with its readers and writers.
+    """List the topics of the domain, or show NAME with its readers and writers. A NAME with * or ? lists all that are
+    like it.
 
     Topics that the access list hides from you are not shown. Who may declare a
     topic may delete it, unless it is logged.
@@ -57,8 +60,13 @@ def topics(target: Target, name: str | None, delete: bool, as_json: bool) -> int
             session.delete_topic(name)
             return 0
         infos = sorted(session.topics(), key=lambda info: info.spec.name)
-        endpoints = session.endpoints(name or "")
-    if name is not None:
+        several = name is not None and _is_pattern(name, infos)
+        endpoints = session.endpoints("" if several else name or "")
+    if name is not None and several:
+        infos = [info for info in infos if fnmatchcase(info.spec.name, name)]
+        if not infos:
+            raise TopicUnknown(f"there is no topic like {name!r}; `spindle topics` lists them")
+    elif name is not None:
         chosen = next((info for info in infos if info.spec.name == name), None)
         if chosen is None:
             raise TopicUnknown(_unknown(name, [info.spec.name for info in infos]))
@@ -76,6 +84,11 @@ def topics(target: Target, name: str | None, delete: bool, as_json: bool) -> int
     else:
         click.echo("no topics yet; `spindle pub NAME` or a program makes the first")
     return 0
+
+
+def _is_pattern(name: str, infos: list[TopicInfo]) -> bool:
+    """A topic may have such a name, too."""
+    return bool(set(name) & set("*?[")) and all(info.spec.name != name for info in infos)
 
 
 def as_object(info: TopicInfo, endpoints: list[Endpoint]) -> dict[str, Any]:

@@ -186,15 +186,18 @@ class TopicSpec:
         evolves = kind.startswith(EVOLVES) and kind == wanted.type_hash[:KIND_BYTES]
         for field in ("level", "size_max") if evolves else ("type_name", "type_hash", "level", "size_max"):
             agreed, other = getattr(self, field), getattr(wanted, field)
-            if agreed != other and not (field == "size_max" and other == 0):
+            named = field == "type_hash" and self.type_name != wanted.type_name  # the names say enough
+            if agreed != other and not named and not (field == "size_max" and other == 0):
                 differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")
         for field in ("window", "departure"):
             agreed, other = getattr(self, field), getattr(wanted, field)
             if other and other != agreed:
                 differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
+            anew = "" if self.level is Level.LOGGED else (
+                f". If nobody has it open, `spindle topics {self.name} --delete` lets it be declared anew")
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
-                                "Use the same definition or another topic name")
+                                f"Use the same definition or another topic name{anew}")
 
 
 def _show(value: object) -> str:

@@ -6,6 +6,7 @@ Method: three real daemons for all tests of this file; the commands as processes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -156,7 +157,52 @@ def test_top_shows_the_traffic(cli: Cli, group: list[Daemon]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["sub", "t"], ["pub", "t", "x", "--count", 0, "--rate", 50]], ids=["sub", "pub"])
+def test_a_subscriber_outlives_its_node(cli: Cli, group: list[Daemon]) -> None:
+    """Goal: nothing missing, nothing twice, in order. Method: numbers from node 1 while node 3, where the subscriber
+    is, is killed in the middle; a reader at node 2 keeps the topic."""
+    assert cli("pub", "t", "begin", "--readers", 0, "--level", "volatile").code == 0
+    with spawn("sub", "t", "--node", 3, "-f", "lines", "--keep-all", "-c", 400, bufsize=0) as subscriber, \
+            spawn("sub", "t", "--node", 2, "-f", "lines") as other, \
+            spawn("pub", "t", "--node", 1, "--readers", 2) as publisher:
+        wait_until(lambda: readers_of("t") == 2, what="two subscribers")
+        assert publisher.stdin is not None and subscriber.stderr is not None
+        publisher.stdin.write(b"".join(b"%d\n" % n for n in range(200)))
+        publisher.stdin.flush()
+        assert subscriber.stdout is not None
+        seen = [subscriber.stdout.readline()]
+        group[2].kill()
+        publisher.stdin.write(b"".join(b"%d\n" % n for n in range(200, 400)))
+        publisher.stdin.close()
+        publisher.stdin = None
+        code, out, err = finish(subscriber)
+        seen += out.splitlines(keepends=True)
+        assert code == 0 and seen == [b"%d\n" % n for n in range(400)]
+        assert b"node 3 has gone away" in err and b"goes on at node 1" in err and b"missing" not in err
+        assert finish(publisher)[0] == 0
+        other.terminate()
+
+
+@pytest.mark.slow
+def test_a_subscriber_waits_for_the_next_daemon(cli: Cli, runtime_dir: Path) -> None:
+    """Method: the only daemon is killed, and another one started, whose group knows nothing of the topic."""
+    with contextlib.ExitStack() as stack:
+        subscriber = None
+        for text in ("before", "after"):
+            with daemons(runtime_dir, 1) as (daemon,):
+                if subscriber is None:
+                    subscriber = stack.enter_context(spawn("sub", "t", "--create", "-f", "lines", "-c", 2, "-t", 60))
+                wait_until(lambda: readers_of("t") == 1, what="the subscriber", timeout_s=20)
+                assert cli("pub", "t", text, "--readers", 1).code == 0
+                assert subscriber.stdout is not None and subscriber.stdout.readline() == f"{text}\n".encode()
+                daemon.kill()
+        assert subscriber is not None
+        code, _, err = finish(subscriber)
+        assert code == 0 and b"has gone away" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["sub", "t", "--no-reattach"], ["pub", "t", "x", "--count", 0, "--rate", 50]],
+                         ids=["sub", "pub"])
 def test_the_end_of_its_node_has_its_exit_code(cli: Cli, runtime_dir: Path, words: list[object]) -> None:
     """Goal: 6, as the documents say. Method: the only daemon is killed while messages flow."""
     with daemons(runtime_dir, 1) as (daemon,):

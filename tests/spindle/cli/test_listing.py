@@ -75,6 +75,14 @@ def test_nothing_is_cut_and_nothing_is_wider(width: int) -> None:
 INDENTED = 13  # the narrowest line of names and values: an indent, a name, and a character
 
 
+def test_names_may_fold_but_stay_in_front() -> None:
+    made = Listing([Column("topic", folds=True), Column("rate", right=True), Column("members", folds=True)])
+    made.add_row("flight/air_data/airspeed", "1.2k", "1 2 3")
+    assert shown(made, 36)[1:] == ["flight/air_data/       1.2k  1 2 3", "airspeed"]
+    made.add_row("x", "1", "1 " * 40)
+    assert shown(made, 36)[1].startswith("flight/air_data/airspeed  1.2k")
+
+
 def test_breaks_where_words_end() -> None:
     made = Listing([Column(""), Column("what", folds=True)])
     made.add_row("it", "one, two, three, four, five, six, seven, eight")

@@ -125,13 +125,13 @@ def test_ends_cleanly_when_interrupted(node: StandInNode, number: signal.Signals
     wait_until(lambda: not node.open_ports, what="reader closed")
 
 
-def test_node_that_goes_ends_it(node: StandInNode) -> None:
-    with spawn("sub", "t", "-f", "lines") as process:
+def test_node_that_goes_ends_it_if_told_so(node: StandInNode) -> None:
+    with spawn("sub", "t", "-f", "lines", "--no-reattach") as process:
         assert process.stdout is not None and process.stderr is not None
         publish_when_read(node, [b"seen"])
         assert process.stdout.readline() == b"seen\n"
         node.stop()
-        assert process.wait(10) != 0
+        assert process.wait(10) == 6
         message = process.stderr.read().decode()
         assert message.startswith("spindle: ") and "Traceback" not in message
 

@@ -43,6 +43,20 @@ def test_rates_between_two_looks() -> None:
     assert found.busy == 0.5 and found.cpu == 0.25
 
 
+def test_how_far_the_slowest_member_is_behind(cli: Cli, stand_in: StandInNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a topic that doesn't go on is seen, also where its rate is 0. A node that is no member says nothing."""
+    numbers = {"received": [90, 100], "delivered": [90, 40]}
+    status = {**stand_in.status(), "topics": [
+        {"name": "slow", "level": "atomic", "stability": numbers}, {"name": "any", "level": "unordered",
+                                                                    "stability": numbers}, {"name": "elsewhere"}]}
+    monkeypatch.setattr(stand_in, "status", lambda: status)
+    for name in ("slow", "any", "elsewhere"):
+        stand_in.call(lambda name=name: stand_in.declare_topic(TopicSpec(name)))
+    assert cli("top", "--once", "--json", "-i", "0.05").json["nodes"][0]["behind"] == {"slow": 60}
+    [line] = [line for line in cli("top", "--once", "-i", "0.05").out.splitlines() if line.startswith("slow ")]
+    assert "60" in line.split()
+
+
 def test_a_new_life_of_a_node_gives_no_negative_rates() -> None:
     found = rates(1, Look(1.0, {"nulls": 50}, {"a": 9}, 5.0), Look(2.0, {"nulls": 3}, {"a": 1}, 0.1))
     assert found.per_s["nulls"] == 0 and found.topics["a"] == 0 and found.cpu == 0

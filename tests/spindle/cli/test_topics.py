@@ -50,6 +50,15 @@ def test_one_with_endpoints(cli: Cli, node: StandInNode) -> None:
         reader.close()
 
 
+def test_names_like_a_pattern(cli: Cli, node: StandInNode) -> None:
+    """A topic whose name has such characters is still shown by itself."""
+    assert [one["name"] for one in cli("topics", "fl*t/?ir", "--json").json] == ["flight/air"]
+    assert len(cli("topics", "*", "--json").json) == 2
+    assert cli("topics", "[b]log[/]", "--json").json["name"] == "[b]log[/]"
+    nothing = cli("topics", "*/x")
+    assert nothing.code == 1 and "no topic like '*/x'" in nothing.err
+
+
 def test_wrong_name(cli: Cli, node: StandInNode) -> None:
     result = cli("topics", "flight/aie")
     assert result.code == 1 and "did you mean 'flight/air'?" in result.err

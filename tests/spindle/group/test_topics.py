@@ -58,6 +58,16 @@ def test_open_sizes_and_history_are_taken_from_the_first() -> None:
     TopicSpec("t", size_max=7, window=5, history_depth=3, departure=3).check_same(TopicSpec("t"))
 
 
+def test_a_refusal_says_the_way_out() -> None:
+    """Names that differ say enough without the hashes. A logged topic can't be deleted."""
+    wanted = TopicSpec("t", "numpy(x:f8)", type_hash=b"1" * 16)
+    for level, hint in ((Level.ATOMIC, True), (Level.LOGGED, False)):
+        agreed = TopicSpec("t", "numpy(x:f4)", type_hash=b"2" * 16, level=level, size_max=8)
+        with pytest.raises(TopicMismatch, match=r"f4.*f8") as caught:
+            agreed.check_same(dataclasses.replace(wanted, level=level))
+        assert ("topics t --delete" in str(caught.value)) == hint and "type_hash" not in str(caught.value)
+
+
 def test_what_is_left_open_is_filled_in() -> None:
     """Method: own wish, then the node's, then the general default."""
     assert TopicSpec("t").with_window().size_max == SIZE_MAX_DEFAULT
