@@ -94,8 +94,10 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
 def _fill_holes() -> list[int]:
     """Takes all descriptor numbers that are free between others. What is opened then has the same order of numbers in
     every process; and by their order the kernel tells what is readable."""
+    there = _descriptors()
+    _aside[:] = [fd for fd in _aside if there.get(str(fd)) == os.devnull]  # others are given up
     filled = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
-    highest = max(map(int, _descriptors()))
+    highest = max(map(int, there))
     while filled[-1] < highest:
         filled.append(os.dup(filled[0]))
     return filled

@@ -21,7 +21,7 @@ import pytest
 from spindle_lab.whole.batch import having, run_seeds, shrunk
 from spindle_lab.whole.faults import Faults
 from spindle_lab.whole.probes import EXPECTED
-from spindle_lab.whole.run import let_go, run_seed
+from spindle_lab.whole.run import let_go, put_aside, run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World
 
@@ -72,6 +72,14 @@ def test_a_seed_is_the_same_run_whatever_numbers_descriptors_have() -> None:
     finally:
         for fd in fds:
             os.close(fd)
+
+
+def test_a_number_that_an_object_of_an_earlier_run_gave_up_is_free() -> None:
+    """That one lived on in a traceback, and closed its descriptor after its run."""
+    fd = os.open(os.devnull, os.O_RDONLY)
+    put_aside([fd])
+    os.close(fd)
+    assert not run_seed(3).failed
 
 
 def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
