@@ -20,7 +20,7 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, NoResources, shortage
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, NoResources, SpindleError, shortage
 from spindle.pool.lives import node_of
 
 if TYPE_CHECKING:
@@ -34,9 +34,12 @@ MEMORY = 1 << 16  # bytes of a link, unless asked for otherwise
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
 SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a program may have
 TIMEOUT_S = 5.0
-SPIN_S = 50e-6  # a wait looks so long before it sleeps
+# How long a program looks for the completion of a request on memory before it sleeps. For messages it doesn't: whoever
+# has to act on them needs the processor more.
+SPIN_S = 50e-6
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
+LAST_S = 0.01  # for what is still on its way when a link is closed
 IDLE_MAX = 32  # links of a session that are kept for the next ones
 REGIONS_MAX = 64  # of a link
 NAME_MAX = 64  # bytes of a region's name
@@ -362,23 +365,34 @@ class Link:
 
     def _completed(self, region: Region | None, until_s: float) -> int:
         while True:
-            for cookie, status, value in self.user.take():
-                if cookie != self._end.cookie:
-                    continue  # of one that nobody waits for any more
-                self._pending = False
-                if status == "done":
-                    return int(value)
-                what = f"region {region.name!r}" if region is not None else "a message"
-                why = FAILED.get(status, str(value)).format(node=self.node_id)
-                raise LinkError(f"{what} of node {self.node_id}: {why}", status)
-            if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
+            if (value := self._taken(region)) is not None:
+                return value
+            spin_s = 0.0 if region is None else SPIN_S
+            if not self.user.wait(max(0.0, until_s - time.monotonic()), spin_s) and time.monotonic() >= until_s:
                 raise TimeoutError(f"node {self.node_id} has not answered within {self.timeout_s:g} s")
             self._check()
             self._keep_messages()
 
+    def _taken(self, region: Region | None) -> int | None:
+        """What the last request has completed with, if it has. Raises LinkError."""
+        for cookie, status, value in self.user.take():
+            if cookie != self._end.cookie:
+                continue  # of one that nobody waits for any more
+            self._pending = False
+            if status == "done":
+                return int(value)
+            what = f"region {region.name!r}" if region is not None else "a message"
+            why = FAILED.get(status, str(value)).format(node=self.node_id)
+            raise LinkError(f"{what} of node {self.node_id}: {why}", status)
+        return None
+
     def send(self, data: bytes, port: int = 0, *, to: int = 0, call: int = 0) -> None:
         """A message to a port of the node, or to the link `to` there; returns when the receiver has room for it and it
         lies there. Raises LinkError ("nobody" where nobody listens), TimeoutError where the receiver takes nothing."""
+        self._submit_message(data, port, to, call)
+        self._completed(None, time.monotonic() + self.timeout_s)
+
+    def _submit_message(self, data: bytes, port: int, to: int, call: int) -> None:
         size = len(data) + _HEAD.size
         if len(data) > MESSAGE_MAX:
             raise ConfigError(f"a message of {len(data)} bytes: {MESSAGE_MAX} are the limit")
@@ -389,21 +403,20 @@ class Link:
         self.view[_HEAD.size : size] = data
         self._pending = True
         self.user.send(size, self.buffer, port=port, to=to, cookie=cookie)
-        self._completed(None, time.monotonic() + self.timeout_s)
 
     def call(self, port: int, data: bytes) -> bytes:
         """A message to a port, and the answer to it. Raises LinkError, TimeoutError."""
         until_s = time.monotonic() + self.timeout_s
         self._calling, self._answer = next(self._calls), None
-        self.send(data, port, call=self._calling)
-        while True:
+        self._submit_message(data, port, 0, self._calling)
+        while True:  # one wait for both: that it was taken, and the answer
+            self._taken(None)
             self._keep_messages()
             if self._answer is not None:
                 return self._answer
-            if not self.user.wait(max(0.0, until_s - time.monotonic()), SPIN_S) and time.monotonic() >= until_s:
+            if not self.user.wait(max(0.0, until_s - time.monotonic())) and time.monotonic() >= until_s:
                 raise TimeoutError(f"port {port} of node {self.node_id} has not answered within {self.timeout_s:g} s")
             self._check()
-            self.user.take()
 
     def _keep_messages(self) -> None:
         """Of all that comes only the answer that is waited for: what others send is theirs to keep."""
@@ -414,6 +427,9 @@ class Link:
     def close(self) -> None:
         """The next link to that node may have its place. Idempotent."""
         if not self._closed:
+            if self._pending:
+                with contextlib.suppress(SpindleError, TimeoutError):  # a call's message, of which only the answer came
+                    self._completed(None, time.monotonic() + LAST_S)
             self._closed = True
             if self._idle is None or not self._idle.put(self.node_id, self._memory, self._end):
                 self._end.close()
@@ -448,7 +464,7 @@ class Port:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return None
-            self._end.user.wait(left_s, SPIN_S)
+            self._end.user.wait(left_s)
         return self._waiting.popleft()
 
     def answer(self, message: Message, data: bytes) -> None:
