@@ -185,6 +185,7 @@ class Session:
         self._declared: dict[str, TopicSpec] = {}  # by name, as agreed
         self._watching = False
         self._engine: Engine | None = None  # of a node in this process
+        self.idle_links: Any = None  # what `spindle.links` keeps for the next ones; it ends with the session
         self._finalizer = weakref.finalize(self, _end, channel, on_close)  # also at the end of the program
 
     @property

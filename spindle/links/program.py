@@ -15,7 +15,6 @@ import os
 import struct
 import threading
 import time
-import weakref
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -176,9 +175,6 @@ class Idle:
                 return False
             self._ends.setdefault((node_id, memory), []).append(end)
             return True
-
-
-_idle: weakref.WeakKeyDictionary[Session, Idle] = weakref.WeakKeyDictionary()
 
 
 class Region:
@@ -527,7 +523,9 @@ class Links:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._idle = _idle.setdefault(session, Idle())
+        if session.idle_links is None:
+            session.idle_links = Idle()
+        self._idle: Idle = session.idle_links
 
     def open(self, node_id: int, *, port: int = 0, memory: int = MEMORY, timeout_s: float = TIMEOUT_S) -> Link:
         """A link to a node of the group, this host's own or another.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +141,15 @@ def test_a_link_is_used_again_with_what_it_has_open(sessions: Sessions) -> None:
         with Links(sessions[2]).offer("again", 8192) as table, Links(sessions[1]).open(2) as third:
             table.view[0] = 2
             assert third.id == first.id and third.region("again").read(0, 1) == b"\2"
+
+
+def test_a_session_that_is_forgotten_ends_with_its_links(sessions: Sessions) -> None:
+    going = sessions.beside(1)
+    Links(going).open(2).close()
+    Links(going).open(1)
+    channel, gone = going._channel, weakref.ref(going)
+    del going
+    wait_until(lambda: gc.collect() >= 0 and gone() is None and channel.ended)
 
 
 def ends(sessions: Sessions, link_id: int) -> bool:
