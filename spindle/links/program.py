@@ -150,14 +150,15 @@ class Idle:
 
     def take(self, node_id: int, memory: int) -> _End | None:
         """One that leads there, with memory of that size."""
-        with self._lock:
-            ends = self._ends.get((node_id, memory), [])
-            while ends:
+        while True:
+            with self._lock:
+                ends = self._ends.get((node_id, memory))
+                if not ends:
+                    return None
                 end = ends.pop()
-                if end.is_idle:
-                    return end
-                end.close()
-        return None
+            if end.is_idle:
+                return end
+            end.close()  # it asks the node: nobody else waits for that
 
     def give_up(self) -> bool:
         """Closes all of them; whether there were any."""

@@ -240,14 +240,6 @@ class Pooling:
             self._mapped[life, key] = memory, time.monotonic()
         return memory
 
-    def has_mapped(self, life: int, key: int) -> bool:
-        """Whether it is mapped, and stays so for a while."""
-        return self.mapping_of(life, key) is not None
-
-    def is_here(self, life: int) -> bool:
-        """That node is on this host. Any thread may ask."""
-        return life in self._here
-
     def _mapping_for_peer(self, peer: int, key: int) -> Mapping | None:
         life = self._lives.get(peer, 0)
         memory = self.mapping_of(life, key)
@@ -307,8 +299,10 @@ class Pooling:
         def opened(handle: int, _why: str) -> None:
             if handle >= 0:
                 link.answer("done", handle, size, rights)
+            elif handle == FULL:
+                link.answer("wrong", errno.ENOSPC)
             else:
-                link.answer("wrong", errno.ENOSPC) if handle == FULL else link.answer("cut")
+                link.answer("cut")
 
         self.finder.open(link, name, time.monotonic_ns(), opened, change)
 

@@ -134,15 +134,15 @@ def test_memory_of_another_node_is_let_go_when_nobody_uses_it() -> None:
             memory = Mapping.create("theirs", 4096)
             key = await two.pool.do(lambda: two.pool.exports.offer("theirs", memory))
             await settle((one, two), asyncio.ensure_future(one.neighbours._have_mapped(life, key)))
-            assert await one.pool.do(lambda: one.pool.has_mapped(life, key))
+            assert await one.pool.do(lambda: one.pool.mapping_of(life, key))
             assert mappings_of(os.getpid()).count("theirs") == 2
             with patch.object(poolings, "MAPPED_S", 0.0):
                 while mappings_of(os.getpid()).count("theirs") > 1:
                     one.pool.driver.call()
                     await asyncio.sleep(0.001)
-            assert not await one.pool.do(lambda: one.pool.has_mapped(life, key))
+            assert not await one.pool.do(lambda: one.pool.mapping_of(life, key))
             await settle((one, two), asyncio.ensure_future(one.neighbours._have_mapped(life, key)))
-            assert await one.pool.do(lambda: one.pool.has_mapped(life, key))
+            assert await one.pool.do(lambda: one.pool.mapping_of(life, key))
 
     asyncio.run(asyncio.wait_for(inside(), 30))
 
