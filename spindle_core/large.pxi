@@ -48,7 +48,7 @@ cdef inline uint32_t home_of(uint64_t id) noexcept nogil:
     return <uint32_t>((id * <uint64_t>0x9E3779B97F4A7C15) >> 32) & (LARGE_PLACES - 1)
 
 
-cdef inline large_t *find_large(larges_t *l, uint64_t id) noexcept nogil:
+cdef large_t *find_large(larges_t *l, uint64_t id) noexcept nogil:
     """NULL: this node doesn't have it. Under the lock."""
     cdef uint32_t at = home_of(id)
     if id == 0:
@@ -98,6 +98,8 @@ cdef bint larges_add(larges_t *l, uint64_t id) noexcept nogil:
         l.places[at].uses = l.places[at].delivered = 0
         l.count += 1
         room = True
+    if room:
+        larges_forget_want(l, id)
     unlock_larges(l)
     return room
 
@@ -157,21 +159,31 @@ cdef void larges_pass(larges_t *l, uint64_t id) noexcept nogil:
 
 
 cdef bint larges_want(larges_t *l, const large_want_t *want) noexcept nogil:
-    """Reports one that is missing; True if that is news for the control thread, which forgets it when it has taken it:
-    it is reported again as long as it is missing and looked for. What finds no place is reported with a later look."""
+    """Notes one that is missing; True if that is news for the control thread. It stays noted until it comes, or the
+    control thread forgets it. What finds no place is noted with a later look."""
     cdef uint32_t i
-    cdef bint is_new = False
+    cdef bint is_new = True
     lock_larges(l)
     for i in range(l.n_wants):
         if l.wants[i].id == want.id and l.wants[i].topic_id == want.topic_id:
-            break
-    else:
-        if l.n_wants < LARGE_WANTS_MAX:
-            l.wants[l.n_wants] = want[0]
-            l.n_wants += 1
-            is_new = True
+            is_new = False
+    is_new = is_new and l.n_wants < LARGE_WANTS_MAX
+    if is_new:
+        l.wants[l.n_wants] = want[0]
+        l.n_wants += 1
     unlock_larges(l)
     return is_new
+
+
+cdef void larges_forget_want(larges_t *l, uint64_t id) noexcept nogil:
+    """Of this sample, whoever waits for it. Under the lock."""
+    cdef uint32_t i = 0
+    while i < l.n_wants:
+        if l.wants[i].id == id:
+            l.n_wants -= 1
+            l.wants[i] = l.wants[l.n_wants]
+        else:
+            i += 1
 
 
 # --- what a log has of them

@@ -3,8 +3,10 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from spindle_core.hot_path cimport (
+    find_large,
     larges_add,
     larges_drop,
+    larges_forget_want,
     larges_have,
     larges_unuse,
     larges_use,
@@ -15,6 +17,7 @@ from spindle_core.large cimport (
     LARGE_WANTS_MAX,
     LARGES_MAX,
     LARGES_OF_INBOX,
+    large_t,
     large_want_t,
     larges_t,
 )
@@ -75,17 +78,35 @@ cdef class Larges:
         """Takes one use() back."""
         larges_unuse(&self.state, id)
 
-    def take_wants(self):
-        """What predicates have met and wait for, since this was last asked:
-        [(topic id, id, size, sender's node id, sequence), ...]."""
+    def wants(self):
+        """What predicates have met and wait for: [(topic id, id, size, sender's node id, sequence), ...]. Nothing of it
+        is checked."""
         cdef large_want_t wants[LARGE_WANTS_MAX]
         cdef uint32_t i, n
         lock_larges(&self.state)
         n = self.state.n_wants
         memcpy(wants, self.state.wants, n * sizeof(large_want_t))
-        self.state.n_wants = 0
         unlock_larges(&self.state)
         return [(wants[i].topic_id, wants[i].id, wants[i].size, wants[i].sender, wants[i].sequence) for i in range(n)]
+
+    def forget_want(self, uint64_t id):
+        """It can't be had, or the view in which it was wanted is over. A predicate that still misses it wants it anew."""
+        lock_larges(&self.state)
+        larges_forget_want(&self.state, id)
+        unlock_larges(&self.state)
+
+    def undelivered(self, ids):
+        """Those of these samples that have not come in the order yet, as a set."""
+        cdef uint64_t id
+        cdef large_t *x
+        found = set()
+        for id in ids:
+            lock_larges(&self.state)
+            x = find_large(&self.state, id)
+            if x != NULL and not x.delivered:
+                found.add(id)
+            unlock_larges(&self.state)
+        return found
 
     def take_released(self):
         """Ids of samples that nobody names any more, since this was last asked: their memory is to be given back."""

@@ -26,6 +26,7 @@ cdef class LogPosition:
     cdef readonly object behind              # place in the order behind all that the copy stands for; None without one
 
     cdef public object opener                # what gives the bytes of large samples; None: nothing does
+    cdef public bint entries                 # large samples are given out as their entries, by take_pairs() alone
     cdef Mapping large                       # those of the last one that was opened
     cdef uint64_t large_id
 
@@ -42,5 +43,6 @@ cdef class LogPosition:
     cdef void advance(self, uint64_t size) noexcept
     cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept
     cdef Mapping open_large(self, const log_record *r, large_entry *entry)
+    cdef uint64_t first_large(self) except? 0
     cdef uint64_t skip_until(self, uint64_t target) except? 0
     cdef int find_end(self, uint64_t *count, uint64_t *view_id, uint64_t *sequence) except -1

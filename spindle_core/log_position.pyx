@@ -216,6 +216,28 @@ cdef class LogPosition:
             self.large, self.large_id = found, entry.id
         return found
 
+    cdef uint64_t first_large(self) except? 0:
+        """Where the first large sample lies that has not been taken and not been opened; the end if there is none. The
+        position stays as it is. Not while a copy of a table is being read."""
+        cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
+        cdef uint64_t tail = self.tail, size = 0, found
+        cdef bint skips = self.skips
+        cdef log_record *r
+        try:
+            while True:
+                r = self.peek(&size)
+                if r == NULL:
+                    return self.tail
+                found = self.position
+                if r.kind == LOG_LARGE and (
+                        self.large is None
+                        or (<const large_entry *>(<const char *>r + sizeof(log_record))).id != self.large_id):
+                    return found
+                self.advance(size)
+        finally:
+            self.position, self.offset, self.index, self.lost, self.tail = position, offset, index, lost, tail
+            self.skips = skips
+
     cdef uint64_t skip_until(self, uint64_t target) except? 0:
         """Goes on to the message with index `target`, or to the end; returns how many messages that skips."""
         cdef uint64_t view_id, sequence, size = 0, skipped = 0

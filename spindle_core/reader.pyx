@@ -172,7 +172,7 @@ cdef class LogReader:
             position = self.position
             view_id, sequence = r.view_id, r.sequence
             large = None
-            if r.kind == LOG_LARGE:
+            if r.kind == LOG_LARGE and not self.entries:
                 record = r[0]
                 large = self.open_large(r, &entry)
                 if large is None:
@@ -494,6 +494,8 @@ cdef class LogReader:
             self.gone = True
             self.frozen_tail = u64_load_acquire(&self.proper().tail)
             self.frozen = True
+            if self.following is None:
+                self.frozen_tail = self.first_large()   # what its node has not handed out went with it
         self.find_end(&self.frozen_count, &view_id, &sequence)
         return view_id, sequence
 

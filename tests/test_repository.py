@@ -43,7 +43,7 @@ ROOMS: dict[str, set[str]] = {
     "journal": {"group"},
     "joining": {"config", "group", "membership", "rdma", "transport"},
     "restart": {"config", "group", "journal", "transport"},
-    "topics": {"config", "group", "journal", "membership", "restart", "transport"},
+    "topics": {"config", "group", "journal", "membership", "restart", "transport", "large"},
     "relay": {"group", "topics"},
     "pool": {"config", "group", "transport"},
     "node": {"config", "group", "security", "transport", "membership", "joining", "restart", "topics", "relay", "pool",

@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.leases import Lease
     from spindle.security.access import Credentials
+    from spindle.topics.larges import LargeSamples
     from spindle.transport.network import DataHello, Network
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
@@ -159,6 +160,7 @@ class Node:
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
                     self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._endpoint_of,
                                            self._spawn)
+                    self._changes.topics.larges.service = self.large
                     self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
@@ -323,6 +325,11 @@ class Node:
         return task
 
     # --- for applications and their attachment
+
+    @property
+    def large_samples(self) -> LargeSamples:
+        """Those of its topics."""
+        return self._changes.topics.larges
 
     def reserve_descriptors(self) -> None:
         """From now on applications get no descriptors that the next view may need."""
@@ -548,6 +555,7 @@ class Node:
             self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()
         self.relays.installed(view)
+        self._changes.topics.larges.installed(view)
         self._tell(Event(VIEW, view=self.view()))
         self._on_revised(view, before)
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from spindle.group.view import Topic, View
     from spindle.journal import Journal
     from spindle.restart.questions import Questions
+    from spindle.topics.larges import LargeSamples
     from spindle_core.delivery import Cursor, DeliveryLog
     from spindle_core.engine import Engine
     from spindle_core.timing import Timing
@@ -46,6 +47,7 @@ LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, wh
 ROOM_POLL_S = 0.002  # between two looks at a full log
 APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
+ENTRY_SAYS = slice(16, 32)  # of a large sample's entry: its first and last bytes, where it says something of time
 LOG = logging.getLogger("spindle.node")
 
 
@@ -56,6 +58,11 @@ class Placed:
     view_id: int
     sequence: int
     continued: bool
+
+
+def entry_id(entry: bytes) -> int:
+    """Of a large sample."""
+    return int.from_bytes(entry[:8], "little")
 
 
 def ends_of(lives: Sequence[Life]) -> tuple[Position, ...]:
@@ -72,7 +79,8 @@ class LocalTopic:
     """
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, topic: Topic,
-                 on_failure: Callable[[Exception], None], questions: Questions) -> None:
+                 on_failure: Callable[[Exception], None], questions: Questions, larges: LargeSamples) -> None:
+        self._larges = larges
         self.engine, self.config, self.node_id, self._questions = engine, config, node_id, questions
         self._on_failure = on_failure  # of the journal; on the loop
         self.spec, self.topic_id, self.born = topic.spec, topic.topic_id, topic.born
@@ -151,7 +159,12 @@ class LocalTopic:
     def filled(self, until_view: int) -> None:
         """The history is whole, up to the messages of view `until_view`. Live messages of earlier views, from members
         that are gone, are dropped: the topic has gone on without them."""
-        self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one.view_id >= until_view)
+        kept, self._backlog = self._backlog, deque()
+        for one in kept:
+            if isinstance(one, Donation) or one.view_id >= until_view:
+                self._backlog.append(one)
+            else:
+                self._let_go(one)
         self._history_of = self.catching_up = None
         if self.spec.level is Level.LOGGED:
             view, members = self._questions.holders(self.spec.name)
@@ -310,21 +323,47 @@ class LocalTopic:
         taken = 0
         while queue and not isinstance(queue[0], Donation):
             message = queue[0]
-            if queue is self._history and self.fills_table:
+            if queue is self._history:
+                message = await self._with_bytes(message)
+            if message is None:
+                pass  # nobody has it any more
+            elif queue is self._history and self.fills_table:
                 self.make_log().note(*message)
             elif self.log is None:
                 if self.timing is not None:
-                    self.timing.note(bytes(message.payload), message.tag, message.writer_id, message.source_ns)
+                    said = message.payload[ENTRY_SAYS] if message.large else bytes(message.payload)
+                    self.timing.note(said, message.tag, message.writer_id, message.source_ns)
             elif not self.log.append(*message):
+                queue[0] = message
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
+            if message is None:
+                continue
+            if queue is not self._history:
+                self._let_go(message)
             if queue is self._history:
                 self._history_bytes -= len(message.payload)
             taken += len(message.payload) + SLOT_OVERHEAD
             if taken >= APPEND_BYTES:
                 taken = 0
                 await asyncio.sleep(0)  # others' turn on the loop
+
+    async def _with_bytes(self, message: Message) -> Message | None:
+        """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
+        becomes such a sample. None: nobody has it any more."""
+        if message.large:
+            here = self.engine.larges.has(entry_id(message.payload))
+            return message if here or await self._larges.bring_of_history(self.spec.name, message.payload) else None
+        if len(message.payload) <= self.spec.size_max:
+            return message
+        return message._replace(payload=self._larges.keep(self.spec.name, message.payload)[1], large=True)
+
+    def _let_go(self, message: Message | Donation) -> None:
+        """It waits in the backlog no longer."""
+        if isinstance(message, Message) and message.large:
+            self.engine.larges.unuse(entry_id(message.payload))
+            self._larges.look()
 
     # --- log and readers
 
@@ -339,7 +378,8 @@ class LocalTopic:
             self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
                                    keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
                                    effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing,
-                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns)
+                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns,
+                                   larges=self.engine.larges, large_max=self.config.large_capacity)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 
@@ -400,6 +440,7 @@ class LocalTopic:
             self.engine.bind_log(self.topic_id, None)
             self.log.close()
             self.log = None
+            self._larges.look()
 
     # --- journal
 
@@ -419,6 +460,7 @@ class LocalTopic:
         cursor = Cursor(keep_all=True, from_history=True)
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, log, cursor)
+        reader.opener = self._larges.opener(self.spec.name)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
         known, kept = self._questions.store(self.spec.name).known, self.types
 
@@ -519,11 +561,13 @@ class LocalTopic:
             self._pump.cancel()
         self._history.clear()
         self._history_bytes = 0
-        self._backlog.clear()
+        while self._backlog:
+            self._let_go(self._backlog.popleft())
         self._history_of = None
         self._restoring = False
         self.types = KeptTypes(self.spec.name)  # the journal still has the one before
         self.engine.forget_topic(self.topic_id)
+        self._larges.left(self.spec.name)
         log, self.log = self.log, None
         if log is not None:
             rest = self._retire(log, self.journal_task, self._retiring, successor)
@@ -553,6 +597,7 @@ class LocalTopic:
             except (SpindleError, OSError) as error:
                 LOG.error("%s", error)
         log.close()
+        self._larges.look()
 
     @property
     def retiring(self) -> bool:

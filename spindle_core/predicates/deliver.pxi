@@ -148,6 +148,8 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         log_commit(s.log, size)
     elif large:
         larges_pass(node.larges, entry.id)
+    if large:
+        node.control_changed = True      # its writer's node counts what is on its way
     if s.upcall != NULL:
         d = &p.batch[p.n_batch]
         d.payload = payload_of(s, h)
@@ -181,7 +183,7 @@ cdef void finish(node_t *node, subgroup_t *s, pass_t *p) noexcept nogil:
     if p.messages == 0:
         return
     if node.larges != NULL and u32_load_relaxed(&node.larges.n_released):
-        node.control_changed = True
+        node.control_changed = True      # their memory is to be given back
     if s.log != NULL:
         log_publish(s.log)
         node.n_readers += log_take_armed(s.log, &node.readers[node.n_readers], CURSORS_MAX - node.n_readers)
