@@ -22,6 +22,11 @@ cdef class Cursor(Doorbell):
     cdef public uint64_t since      # view id; in this view and later ones the log has had everything
     cdef readonly Mapping table     # what the reader reads before the log; None: nothing
     cdef cursor_page *page
+    cdef Larges larges
+    cdef list table_larges          # ids of large samples that `table` names, until it has been read
+
+    cdef int keep_larges(self, Larges larges) except -1
+    cdef int let_larges_go(self) except -1
 
 
 cdef class DeliveryLog:

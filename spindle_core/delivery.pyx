@@ -64,6 +64,9 @@ from spindle_core.memory cimport Mapping
 from spindle_core.timing cimport TIMING_SAYS, TIMING_WORD, Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from spindle_core.larges import entry_of
+from spindle_core.table_copy import table_messages
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
@@ -104,9 +107,28 @@ cdef class Cursor(Doorbell):
         self.page.magic = CURSOR_MAGIC
         Doorbell.__init__(self, within)
 
+    cdef int keep_larges(self, Larges larges) except -1:
+        """The large samples that its table names stay until it has been read."""
+        self.larges = larges
+        self.table_larges = []
+        for payload, *_, large in table_messages(self.table):
+            if large and larges is not None and larges.use(entry_of(payload)[0]):
+                self.table_larges.append(entry_of(payload)[0])
+        return 0
+
+    cdef int let_larges_go(self) except -1:
+        """If it has been read, or nobody reads it any more."""
+        if self.table_larges and (self.page == NULL or u64_load_relaxed(&self.page.table_read)):
+            for id in self.table_larges:
+                self.larges.unuse(id)
+            self.table_larges = None
+        return 0
+
     def close(self):
         """Frees the memory. Only after DeliveryLog.remove_reader, or when nothing is appended to its log any more.
         Idempotent."""
+        self.page = NULL
+        self.let_larges_go()
         self.hang_up()
         self.mapping.close()
         self.table = None
@@ -286,6 +308,8 @@ cdef class DeliveryLog:
             self.locate(wanted, &position, &offset, &index)
         else:
             position, offset, index = s.tail, s.tail_offset, s.count
+        if cursor.table is not None:
+            cursor.keep_larges(self.larges)
         if position < s.tail:
             r = <log_record *>(s.ring + (offset if offset < s.capacity else 0))
             if r.kind == LOG_JUMP:
@@ -535,9 +559,13 @@ cdef class DeliveryLog:
         return len(self.cursors)
 
     def sweep_larges(self):
-        """Gives up the bytes of large samples that all readers have taken, unless the log keeps history. Parked."""
+        """Gives up the bytes of large samples that all readers have taken, unless the log keeps history, and those of
+        copies of its table that were read. Parked."""
+        cdef Cursor cursor
         if self.mapping.base != NULL:
             log_sweep_larges(&self.state)
+            for cursor in self.cursors:
+                cursor.let_larges_go()
 
     @property
     def large_bytes(self):
@@ -560,23 +588,3 @@ cdef class DeliveryLog:
         if self.state.lasts != NULL and self.state.lasts.kept:
             lasts_clear(self.state.lasts)
         self.mapping.close()
-
-
-def table_place(Mapping copy not None):
-    """Of a copy of a table: the place in the order (view id, sequence) behind all that it stands for."""
-    cdef log_header *h = <log_header *>copy.base
-    return h.behind_view, h.behind_sequence
-
-
-def table_messages(Mapping copy not None):
-    """The messages of a copy of a table, in the order; each as the arguments of DeliveryLog.append(). Of a large sample
-    the payload is its entry."""
-    cdef log_header *h = <log_header *>copy.base
-    cdef log_record *r
-    cdef uint64_t at = 0
-    while at < h.tail:
-        r = <log_record *>(copy.base + LOG_RING_OFFSET + at)
-        payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), r.size)
-        yield (payload, r.sender, r.sequence, r.view_id, r.source_ns, r.writer_id, r.reception_ns, r.relay, r.tag,
-               r.key, r.kind == LOG_LARGE)
-        at += record_stride(r.size)

@@ -154,6 +154,7 @@ cdef class Engine(Bindings):
                 # epoch after this.
                 whole_pass(&old.node, self.now_ns())
             self.take_over_fabric(old, epoch)
+            self.larges.forget_wants()       # of the epoch that is over; what is missed in this one is wanted anew
             self.epoch = epoch
             self.driver.node = &epoch.node
             self.counters.values[C_VIEW_ID] = epoch.epoch

@@ -6,3 +6,4 @@ cdef class Larges:
     cdef larges_t state
 
     cdef larges_t *pointer(self) noexcept
+    cdef void forget_wants(self) noexcept

@@ -74,6 +74,16 @@ cdef class Larges:
         """The caller names it from now on, as a log does; False if it isn't there."""
         return larges_use(&self.state, id)
 
+    def hold(self, uint64_t id):
+        """As use(), of one that has yet to come in the order."""
+        cdef large_t *x
+        lock_larges(&self.state)
+        x = find_large(&self.state, id)
+        if x != NULL:
+            x.uses += 1
+        unlock_larges(&self.state)
+        return x != NULL
+
     def unuse(self, uint64_t id):
         """Takes one use() back."""
         larges_unuse(&self.state, id)
@@ -89,8 +99,12 @@ cdef class Larges:
         unlock_larges(&self.state)
         return [(wants[i].topic_id, wants[i].id, wants[i].size, wants[i].sender, wants[i].sequence) for i in range(n)]
 
+    cdef void forget_wants(self) noexcept:
+        """Of an epoch that is over. Parked."""
+        self.state.n_wants = 0
+
     def forget_want(self, uint64_t id):
-        """It can't be had, or the view in which it was wanted is over. A predicate that still misses it wants it anew."""
+        """It can't be had. A predicate that still misses it wants it anew, when it looks."""
         lock_larges(&self.state)
         larges_forget_want(&self.state, id)
         unlock_larges(&self.state)

@@ -30,6 +30,7 @@ cdef struct last_t:
     uint16_t writer_id
     uint8_t tag
     bint large                   # the payload is a large_entry
+    uint64_t cost                # bytes that it takes, its own beside it included
     uint32_t earlier, later      # in the order, of all that is kept
     uint32_t older, newer        # samples of the same key
     uint32_t of_writer_before, of_writer_after   # samples of the same writer, the last first

@@ -85,7 +85,7 @@ cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
 cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) noexcept nogil:
     """Room for this message, which is of the instance `spared` (0: of none): other keys go before that one. False if
     all others are not enough."""
-    cdef uint64_t cost = last_cost(r.size)
+    cdef uint64_t cost = last_cost(r)
     cdef uint32_t at
     if cost > l.bytes_max:
         return False

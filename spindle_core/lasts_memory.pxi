@@ -95,7 +95,11 @@ cdef void reset(lasts_t *l) noexcept nogil:
     l.version += 1
 
 
-cdef inline uint64_t last_cost(uint64_t size) noexcept nogil:
+cdef inline uint64_t last_cost(const log_record *r) noexcept nogil:
+    """Bytes that a message takes; the bytes of a large sample count as those of any other."""
+    cdef uint64_t size = r.size
+    if r.kind == LOG_LARGE and size == sizeof(large_entry):
+        size += (<const large_entry *>(<const char *>r + sizeof(log_record))).size - sizeof(large_entry)
     return LAST_COST + align_up(size, BLOCK)
 
 
@@ -187,7 +191,8 @@ cdef uint32_t keep_message(lasts_t *l, const log_record *r) noexcept nogil:
     else:
         l.first = at
     l.last = at
-    l.bytes += last_cost(r.size)
+    x.cost = last_cost(r)
+    l.bytes += x.cost
     l.kept += 1
     return at
 
@@ -211,7 +216,7 @@ cdef void drop_message(lasts_t *l, uint32_t at) noexcept nogil:
     if last:
         l.block_chain[last] = l.block_pool.free
         l.block_pool.free = x.block
-    l.bytes -= last_cost(x.size)
+    l.bytes -= x.cost
     l.kept -= 1
     x.later = l.last_pool.free
     l.last_pool.free = at

@@ -167,6 +167,7 @@ cdef extern from "layout.h" nogil:
         uint64_t index
         uint64_t armed
         uint64_t attended
+        uint64_t table_read
 
     cdef struct cursor_start:
         uint64_t position

@@ -97,6 +97,8 @@ cdef class LogReader:
             return               # the page is the parent's
         if self.following is not None:
             return               # of the log itself nothing has been read
+        if self.copied and not self.page.table_read:
+            u64_store_release(&self.page.table_read, 1)
         u64_store_relaxed(&self.page.index, self.index - self.copied)
         # SYNC POINT: read. Pairs with log_refresh_cursors(): we are done with everything before.
         u64_store_release(&self.page.position, self.position)

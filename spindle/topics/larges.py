@@ -56,6 +56,9 @@ class LargeSamples:
         self._own: dict[int, tuple[str, int]] = {}  # of this node's writers, not delivered yet: topic and bytes, by id
         self._room: dict[str, int] = {}  # bytes by topic: of these, and of those that are being made
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # bytes that somebody waits for
+        # Of unordered topics, which this node delivers before others have it: their writers, and how many messages of
+        # these all members must have delivered before the sample may go; -1: it isn't delivered here.
+        self._held: dict[int, tuple[WriterPort, int]] = {}
         self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
         self._bringing: dict[int, asyncio.Task[None]] = {}
         self._sweep: asyncio.TimerHandle | None = None
@@ -111,15 +114,20 @@ class LargeSamples:
             raise NoResources(f"topic {port.topic!r}: too many large samples wait at this node, or of this writer; "
                               "write on when some are delivered")
         self._own[large_id] = port.topic, size
+        if self.spec_of(port.topic).level is Level.UNORDERED and self._larges.hold(large_id):
+            self._held[large_id] = port, -1
 
     def give_up(self, topic: str, fd: int, size: int) -> None:
         """Memory that is not handed over."""
         os.close(fd)
         self._give_room(topic, size)
 
-    def writer_ended(self, inbox_larges: Sequence[int]) -> None:
-        """Of a writer that has ended: what it handed over and never named in a slot."""
-        for large_id in inbox_larges:
+    def writer_ended(self, port: WriterPort) -> None:
+        """What it handed over and never named in a slot goes; all else of it is delivered everywhere."""
+        for large_id in [one for one, (held, _) in self._held.items() if held is port]:
+            del self._held[large_id]
+            self._larges.unuse(large_id)
+        for large_id in port.inbox.larges_waiting:
             if large_id in self._own and self._larges.drop(large_id):
                 self._forget(large_id)
 
@@ -214,11 +222,21 @@ class LargeSamples:
             undelivered = self._larges.undelivered(self._own)
             for large_id in [one for one in self._own if one not in undelivered]:
                 self._delivered(large_id)
+        self._let_go_held()
         wants = self._larges.wants()
         if wants:
             self._want(wants)
         if self._store.bytes_held and self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_now)
+
+    def _let_go_held(self) -> None:
+        for large_id, (port, until) in list(self._held.items()):
+            if until < 0 and large_id not in self._own:
+                until = port.inbox.consumed
+                self._held[large_id] = port, until
+            if 0 <= until <= port.inbox.acknowledged or port.inbox.ring.fd < 0:
+                del self._held[large_id]
+                self._larges.unuse(large_id)
 
     def _want(self, wants: Sequence[tuple[int, int, int, int, int]]) -> None:
         view = self._view()
@@ -310,8 +328,6 @@ class LargeSamples:
 
     def installed(self, view: View) -> None:
         """Gives up what came in vain from members that have gone."""
-        for _, large_id, *_ in self._larges.wants():
-            self._larges.forget_want(large_id)
         for large_id, (name, sender) in list(self._brought.items()):
             topic = view.topic(name)
             if (topic is None or self._node_id not in topic.members or sender not in topic.senders) and sender >= 0 \
@@ -321,6 +337,9 @@ class LargeSamples:
 
     def left(self, topic: str) -> None:
         """The node is no member of this topic any more: nothing of it will come in the order."""
+        for large_id in [one for one, (port, _) in self._held.items() if port.topic == topic]:
+            del self._held[large_id]
+            self._larges.unuse(large_id)
         for large_id in self._store.ids() if self.service is not None else ():
             held = self._store.find(large_id)
             if held is not None and held.topic == topic and self._larges.drop(large_id):

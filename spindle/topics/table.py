@@ -225,7 +225,7 @@ class TopicTable:
             await asyncio.sleep(pause)
             pause = min(2 * pause, DRAIN_POLL_MAX_S)
         self._engine.remove_inbox(port.topic_id, port.inbox)
-        self.larges.writer_ended(port.inbox.larges_waiting)
+        self.larges.writer_ended(port)
         port.inbox.close()
         local.writers.remove(port)
         if port.type_key:

@@ -268,7 +268,8 @@ struct cursor_page {
     uint64_t index;            /* messages read, for status only */
     uint64_t armed;            /* grows each time the reader is about to sleep: ring me once for this */
     uint64_t attended;         /* not 0: the reader looks by itself, don't ring */
-    uint64_t reserved0[3];
+    uint64_t table_read;       /* not 0: of a copy of a table of keys that it was given, it needs nothing any more */
+    uint64_t reserved0[2];
 };
 _Static_assert(sizeof(struct cursor_page) == CACHE_LINE, "one line");
 
