@@ -410,10 +410,11 @@ class LocalTopic:
     # --- journal
 
     @property
-    def retained_bytes(self) -> tuple[int, int]:
-        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload."""
+    def retained_bytes(self) -> tuple[int, int, int, int]:
+        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload; the
+        largest message that lies in the log itself, and the bytes of larger ones."""
         capacity = self.log.capacity if self.log is not None else self.config.log_capacity
-        return capacity - capacity // 8, 2 * SLOT_OVERHEAD
+        return capacity - capacity // 8, 2 * SLOT_OVERHEAD, self.spec.size_max, self.config.large_capacity
 
     def start_journal(self, group: str, held: Order) -> None:
         """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when the
