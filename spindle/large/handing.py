@@ -108,6 +108,9 @@ class Handing:
             return fd
         finally:
             del self._asking[number]
+            if not asking.answer.done():
+                self._peers.send(peer.node_id, pb.PeerMessage(large_unwanted=pb.LargeUnwanted(number=number)), (),
+                                 peer.incarnation)
             if asking.fd >= 0:  # it came when nobody waited any more
                 close_all([asking.fd])
 
@@ -154,6 +157,10 @@ class Handing:
         elif not self._answer(asked):
             self._asked.append(asked)
             self._watch()
+
+    def heard_unwanted(self, peer: Peer, unwanted: pb.LargeUnwanted) -> None:
+        """It waits no more."""
+        self._asked = [one for one in self._asked if one.peer is not peer or one.number != unwanted.number]
 
     def changed(self, large_id: int) -> None:
         """There may be more of this sample."""
