@@ -32,6 +32,7 @@ class Source:
         self.filling = Filling(large_id, size, TOPIC, node.large._more)
         self.filling.give_to(self)
         self.bring = _Bring(self.filling, [], False)
+        self.bring.task = asyncio.ensure_future(asyncio.sleep(0, -1))
         node.large.bringing._under_way[large_id] = self.bring
 
     def comes(self, count: int) -> None:
@@ -156,7 +157,7 @@ def test_when_all_have_failed_the_error_says_how(runtime_dir: Path, hosts: list[
     async def body(one: Node, two: Node) -> None:
         two.large.bringing._silence_s = two.large.handing._silence_s = 0.2
         with source_at(one):
-            with pytest.raises(SampleMissing, match="node 1 has (sent nothing of|come no further with) it for 0.2 s"):
+            with pytest.raises(SampleMissing, match=r"node 1 has (sent nothing of|come no further with) it for 0\.2"):
                 await bring(two, 7, SIZE, [1])
         with source_at(one) as source:
             await until(lambda: not one.large.handing._asked)
