@@ -38,6 +38,11 @@ class Filling:
         self._lock = threading.Lock()
         self._on_more = on_more  # with its id, whenever there is more of it, or it has ended
 
+    @property
+    def waits(self) -> bool:
+        """No source fills it yet."""
+        return self._fd < 0
+
     def give_to(self, source: object) -> int:
         """From now on that one fills it, from the offset that is returned on. Raises NoResources."""
         with self._lock:

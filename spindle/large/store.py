@@ -114,6 +114,11 @@ class Held:
         """All of it is there, and sealed."""
         return True
 
+    @property
+    def waits(self) -> bool:
+        """As of a filling."""
+        return False
+
     def open(self) -> int:
         """A descriptor of its own, to read. Raises SampleMissing, NoResources."""
         with self._lock:

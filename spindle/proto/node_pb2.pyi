@@ -136,12 +136,14 @@ class LargeUnwanted(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class LargeComing(_message.Message):
-    __slots__ = ("number", "reached")
+    __slots__ = ("number", "reached", "waits")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     REACHED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
     number: int
     reached: int
-    def __init__(self, number: _Optional[int] = ..., reached: _Optional[int] = ...) -> None: ...
+    waits: bool
+    def __init__(self, number: _Optional[int] = ..., reached: _Optional[int] = ..., waits: bool = ...) -> None: ...
 
 class LargeLacking(_message.Message):
     __slots__ = ("number", "why")

@@ -16,6 +16,8 @@ import pytest
 from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError
 from spindle.large import handing
 from spindle.large import store as memory
+from spindle.large.bringing import _Bring
+from spindle.large.filling import Filling
 from spindle.node.node import Node
 from spindle.proto import node_pb2 as pb
 from spindle.transport.wire import close_all
@@ -189,4 +191,29 @@ def test_a_node_that_has_stopped_asks_and_answers_nobody(runtime_dir: Path) -> N
         with pytest.raises(OSError):
             os.fstat(fd)
 
+    run_on_hosts(runtime_dir, [[1, 2]], body)
+
+
+def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of its host wait for it, but not for ever."""
+    async def body(one: Node, two: Node) -> None:
+        two.large.handing._silence_s = 0.1
+        filling = Filling(7, SIZE, TOPIC, one.large._more)
+        one.large.bringing._under_way[7] = _Bring(filling, [], False)
+        one.large.bringing._under_way[7].task = asyncio.ensure_future(asyncio.sleep(0, -1))
+        peer = two._peers.connected[1]
+        want = asyncio.ensure_future(two.large.handing.ask(peer, 7, SIZE))
+        assert not (await asyncio.wait({want}, timeout=0.5))[0]
+        del one.large.bringing._under_way[7]
+        one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
+        os.close(await want)
+        one.large.store.drop(7)
+        one.large.bringing._under_way[7] = _Bring(filling, [], False)
+        one.large.bringing._under_way[7].task = asyncio.ensure_future(asyncio.sleep(0, -1))
+        monkeypatch.setattr(handing, "WAITS_S", 0.2)
+        with pytest.raises(SampleMissing, match="has come no further"):
+            await two.large.handing.ask(peer, 7, SIZE)
+        del one.large.bringing._under_way[7]
+
+    monkeypatch.setattr(handing, "TELL_S", 0.01)
     run_on_hosts(runtime_dir, [[1, 2]], body)
