@@ -83,6 +83,10 @@ class Filling:
                 raise SampleMissing(self.ended or f"nothing of the large sample {self.large_id:#x} is there yet")
             return store.open_anew(self._fd)
 
+    def __del__(self) -> None:
+        if self._fd >= 0:  # its node was given up, not stopped
+            os.close(self._fd)
+
     def end(self, why: str) -> None:
         """Gives up its descriptor: nothing more comes, or it is the store's now (`why` is "" then). Idempotent."""
         with self._lock:

@@ -134,6 +134,10 @@ class Held:
                 os.close(self.fd)
                 self.fd = -1
 
+    def __del__(self) -> None:
+        if self.fd >= 0:  # its node was given up, not stopped
+            os.close(self.fd)
+
 
 class Store:
     """The large samples of one node. `watchers` are called with the id of one that has come or gone."""
