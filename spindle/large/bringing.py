@@ -88,37 +88,41 @@ class Bringing:
         finally:
             bring.users -= 1
             if not bring.users:
-                _nobody_wants(bring.task)
+                self._nobody_wants(bring)
 
     def _begin(self, large_id: int, size: int, topic: str, sources: list[int], urgent: bool) -> _Bring:
         bring = _Bring(Filling(large_id, size, topic, self._on_more), sources, urgent)
         self._under_way[large_id] = bring
-        bring.task = self._spawn(self._run(bring))
-        bring.task.add_done_callback(lambda task: task.cancelled() or task.exception())
+        bring.task = self._spawn(self._from_any(bring))
+        bring.task.add_done_callback(lambda task: self._over(bring, task))
         return bring
+
+    def _over(self, bring: _Bring, task: asyncio.Task[int]) -> None:
+        """Before anybody is told who waits for it."""
+        error = SampleMissing("nobody wants it there any more") if task.cancelled() else task.exception()
+        self._forget(bring)
+        if bring.turn is not None:
+            self._turns.end(bring.turn)
+        bring.filling.end("" if error is None else str(error))
+        if error is not None:  # else who waits for it here finds it in the store in a moment
+            self.handing.failed(bring.filling.large_id, str(error))
+
+    def _forget(self, bring: _Bring) -> None:
+        if self._under_way.get(bring.filling.large_id) is bring:
+            del self._under_way[bring.filling.large_id]
+
+    def _nobody_wants(self, bring: _Bring) -> None:
+        self._forget(bring)  # who wants it from now on begins anew
+        if not bring.task.done():
+            bring.task.cancel()
+        elif not bring.task.cancelled() and bring.task.exception() is None:
+            os.close(bring.task.result())
 
     def _hurry(self, bring: _Bring) -> None:
         bring.urgent = True
         if bring.turn is not None:
             self._turns.hurry(bring.turn)
         bring.hurry()
-
-    async def _run(self, bring: _Bring) -> int:
-        why = "nobody wants it there any more"
-        try:
-            fd = await self._from_any(bring)
-            why = ""  # who waits for it here finds it in the store in a moment
-            return fd
-        except SpindleError as error:
-            why = str(error)
-            raise
-        finally:
-            del self._under_way[bring.filling.large_id]
-            if bring.turn is not None:
-                self._turns.end(bring.turn)
-            bring.filling.end(why)
-            if why:
-                self.handing.failed(bring.filling.large_id, why)
 
     async def _from_any(self, bring: _Bring) -> int:
         filling = bring.filling
@@ -178,9 +182,3 @@ class Bringing:
         for bring in tuple(self._under_way.values()):
             bring.task.cancel()
 
-
-def _nobody_wants(task: asyncio.Task[int]) -> None:
-    if not task.done():
-        task.cancel()
-    elif not task.cancelled() and task.exception() is None:
-        os.close(task.result())

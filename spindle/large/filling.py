@@ -38,6 +38,11 @@ class Filling:
         self._lock = threading.Lock()
         self._on_more = on_more  # with its id, whenever there is more of it, or it has ended
 
+    @property
+    def waits(self) -> bool:
+        """No source fills it yet."""
+        return self._fd < 0
+
     def give_to(self, source: object) -> int:
         """From now on that one fills it, from the offset that is returned on. Raises NoResources."""
         with self._lock:
@@ -77,6 +82,10 @@ class Filling:
             if self._fd < 0:
                 raise SampleMissing(self.ended or f"nothing of the large sample {self.large_id:#x} is there yet")
             return store.open_anew(self._fd)
+
+    def __del__(self) -> None:
+        if self._fd >= 0:  # its node was given up, not stopped
+            os.close(self._fd)
 
     def end(self, why: str) -> None:
         """Gives up its descriptor: nothing more comes, or it is the store's now (`why` is "" then). Idempotent."""

@@ -19,7 +19,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from spindle.errors import SampleMissing, SpindleError, shortage
+from spindle.errors import NoResources, SampleMissing, SpindleError, shortage
 from spindle.large.handing import UNKNOWN_S
 from spindle.large.pieces import (
     DATA,
@@ -62,7 +62,7 @@ class _Wanted:
 
 
 class Giver:
-    """See the module's text. Takes over the descriptor."""
+    """See the module's text. Takes over the descriptor. Raises NoResources."""
 
     def __init__(self, fd: int, node_id: int, find: Find) -> None:
         self.node_id = node_id
@@ -72,14 +72,22 @@ class Giver:
         with contextlib.suppress(OSError):
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, SO_PRIORITY_BULK)
         close_in_child(self._sock)
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._wanted: list[_Wanted] = []  # the one to be served first in front
         self._asked = b""  # the beginning of a question
         self._looking = False  # it sleeps soon, or does: it wants to be woken
         self._lock = threading.Lock()
         self._over = False
         self._thread = threading.Thread(target=self._run, name=f"spindle large to {node_id}", daemon=True)
-        self._thread.start()
+        try:
+            self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+            try:
+                self._thread.start()
+            except RuntimeError:
+                os.close(self._wake)
+                raise
+        except (OSError, RuntimeError) as error:
+            self._sock.close()
+            raise NoResources(f"large samples can't be given to node {node_id}: {error}") from error
 
     def changed(self, _large_id: int) -> None:
         """On any thread: there may be more of that sample, or it has gone."""

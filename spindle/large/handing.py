@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from spindle.transport.peers import Peers
 
 TELL_S = 1.0  # between words on how far it is
+WAITS_S = 60.0  # that one may wait for its turn, while others wait for it
 UNKNOWN_S = 2.0  # that somebody waits for a node to hear of a sample
 ASKED_MAX = 4096  # of one node, not answered yet
 
 
 class Source(Protocol):
-    """A sample that is here, or on its way: of the store, or a filling. `whole`: all of it is there, and sealed."""
+    """A sample that is here, or on its way: of the store, or a filling. `whole`: all of it is there, and sealed.
+    `waits`: nothing of it can be there yet."""
 
     @property
     def size(self) -> int: ...
@@ -39,6 +41,9 @@ class Source(Protocol):
 
     @property
     def whole(self) -> bool: ...
+
+    @property
+    def waits(self) -> bool: ...
 
     @property
     def ended(self) -> str: ...
@@ -69,6 +74,7 @@ class _Asking:
     size: int
     answer: asyncio.Future[int]
     reached: int = 0
+    waits: bool = False  # it said so since the last look
     fd: int = -1  # what came
 
 
@@ -98,9 +104,12 @@ class Handing:
             message = pb.PeerMessage(large_ask=pb.LargeAsk(number=number, large_id=large_id, size=size))
             if not self._peers.send(peer.node_id, message, (), peer.incarnation):
                 raise SampleMissing(f"node {peer.node_id} has gone")
+            waits_until = asyncio.get_running_loop().time() + WAITS_S
             while not asking.answer.done():
-                before = asking.reached
+                before, asking.waits = asking.reached, False
                 await asyncio.wait({asking.answer}, timeout=self._silence_s)
+                if asking.waits and asyncio.get_running_loop().time() < waits_until:
+                    continue
                 if not asking.answer.done() and asking.reached == before:
                     raise SampleMissing(f"node {peer.node_id} has come no further with it for {self._silence_s:g} s")
             fd = asking.answer.result()
@@ -108,6 +117,9 @@ class Handing:
             return fd
         finally:
             del self._asking[number]
+            if not asking.answer.done():
+                self._peers.send(peer.node_id, pb.PeerMessage(large_unwanted=pb.LargeUnwanted(number=number)), (),
+                                 peer.incarnation)
             if asking.fd >= 0:  # it came when nobody waited any more
                 close_all([asking.fd])
 
@@ -134,7 +146,10 @@ class Handing:
 
     def heard_coming(self, peer: Peer, coming: pb.LargeComing) -> None:
         asking = self._answered(peer, coming.number)
-        if asking is not None and asking.reached < coming.reached <= asking.size:
+        if asking is None:
+            return
+        asking.waits |= coming.waits
+        if asking.reached < coming.reached <= asking.size:
             asking.reached = coming.reached
 
     def heard_lacking(self, peer: Peer, lacking: pb.LargeLacking) -> None:
@@ -154,6 +169,10 @@ class Handing:
         elif not self._answer(asked):
             self._asked.append(asked)
             self._watch()
+
+    def heard_unwanted(self, peer: Peer, unwanted: pb.LargeUnwanted) -> None:
+        """It waits no more."""
+        self._asked = [one for one in self._asked if one.peer is not peer or one.number != unwanted.number]
 
     def changed(self, large_id: int) -> None:
         """There may be more of this sample."""
@@ -211,7 +230,7 @@ class Handing:
             if source is not None:
                 asked.until = now + UNKNOWN_S
                 self._say(asked, pb.PeerMessage(large_coming=pb.LargeComing(
-                    number=asked.number, reached=source.reached)))
+                    number=asked.number, reached=source.reached, waits=source.waits)))
             elif asked.until <= now:
                 self._asked.remove(asked)
                 self._refuse(asked, "it hasn't heard of it")

@@ -68,7 +68,11 @@ class Reader:
         self._lock = threading.Lock()
         self._used_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name=f"spindle large from {node_id}", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # no thread can be had
+            self._sock.close()
+            raise NoResources(f"no thread for large samples of node {node_id}: {error}") from error
 
     # --- from the loop
 

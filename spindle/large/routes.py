@@ -5,8 +5,8 @@ chain: each gets them from the one before it, while they come, and the first fro
 carries a sample in once and out once, and the last host has it when (blocks + hosts) block times are over.
 
 Why a chain, not the binomial pipeline of RDMC (Behrens et al., "RDMC: A Reliable RDMA Multicast for Large Objects"),
-whose last host has it after blocks + log2(hosts): in blocks of 256 KiB, 100 MB take 3 % more of these steps on 16 hosts.
-In return every host reads from one other at a time, in the order of the bytes, so a host that has lost its source goes
+whose last host has it after blocks + log2(hosts): in blocks of 256 KiB, 100 MB take 3 % more such steps on 16 hosts. In
+return every host reads from one other at a time, in the order of the bytes, so a host that has lost its source goes
 on with the next one where it stopped. A sample of fewer blocks than hosts can't fill such a chain; it goes by a
 binomial tree, in which the last host is log2(hosts) steps away and no host sends it oftener than that.
 

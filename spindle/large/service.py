@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spindle.transport.peer import Peer
     from spindle.transport.peers import Peers
 
-KINDS = ("large_ask", "large_here", "large_coming", "large_lacking", "large_reach", "large_token")
+KINDS = ("large_ask", "large_here", "large_coming", "large_lacking", "large_unwanted", "large_reach", "large_token")
 UNFINISHED_BYTES_MAX = 256 << 20
 SILENCE_S = 5.0  # without a byte of it, until the next source is asked
 
@@ -72,6 +72,8 @@ class NodeLarge:
             self.handing.heard_here(peer, message.large_here, fds)
         elif kind == "large_ask":
             self.handing.heard_ask(peer, message.large_ask)
+        elif kind == "large_unwanted":
+            self.handing.heard_unwanted(peer, message.large_unwanted)
         elif kind == "large_coming":
             self.handing.heard_coming(peer, message.large_coming)
         elif kind == "large_lacking":

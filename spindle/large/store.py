@@ -115,6 +115,11 @@ class Held:
         """All of it is there, and sealed."""
         return True
 
+    @property
+    def waits(self) -> bool:
+        """As of a filling."""
+        return False
+
     def open(self) -> int:
         """A descriptor of its own, to read. Raises SampleMissing, NoResources."""
         with self._lock:
@@ -129,6 +134,10 @@ class Held:
                 self.ended = why
                 os.close(self.fd)
                 self.fd = -1
+
+    def __del__(self) -> None:
+        if self.fd >= 0:  # its node was given up, not stopped
+            os.close(self.fd)
 
 
 class Store:

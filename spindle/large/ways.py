@@ -11,12 +11,13 @@ Rules: a token is for one connection, and the newest of a node holds. Threads to
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import secrets
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spindle.errors import SampleMissing, SpindleError
+from spindle.errors import NoResources, SampleMissing, SpindleError
 from spindle.large.giver import Giver
 from spindle.large.pieces import BALLOT
 from spindle.large.reader import Reader
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 TOKEN_BYTES = 32
 REACH_TIMEOUT_S = 5.0
+LOG = logging.getLogger("spindle.large")
 
 
 class Ways:
@@ -85,6 +87,8 @@ class Ways:
         hello = DataHello(self._domain_id, self._me.node_id, self._me.incarnation, peer.node_id, 0, 0, BALLOT)
         try:
             fd = await self._network.data(self._endpoint_of(peer.node_id), hello, token, REACH_TIMEOUT_S)
+        except NoResources:
+            raise
         except SpindleError as error:
             raise SampleMissing(str(error)) from error
         reader = self._readers[peer] = Reader(fd, peer.node_id)
@@ -122,7 +126,10 @@ class Ways:
         before = self._givers.pop(peer, None)
         if before is not None:
             before.close()
-        self._givers[peer] = Giver(fd, peer.node_id, self._find)
+        try:
+            self._givers[peer] = Giver(fd, peer.node_id, self._find)
+        except NoResources as error:  # the other end sees it closed, and asks the next source
+            LOG.warning("%s", error)
 
     def changed(self, large_id: int) -> None:
         """On any thread: there may be more of this sample, or it has gone."""

@@ -7,6 +7,7 @@ import contextlib
 import fcntl
 import gc
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ def run_on_hosts(directory: Path, hosts: Sequence[Sequence[int]], body: Callable
     asyncio.run(inside())
     assert problems == []
     gc.collect()
-    assert descriptors_of(os.getpid()) == before
+    after = descriptors_of(os.getpid())
+    assert after == before, Counter(after) - Counter(before)
 
 
 def sealed(content: bytes) -> int:

@@ -76,10 +76,14 @@ def test_several_who_want_one_share_the_way(runtime_dir: Path, hosts: list[list[
 @kinds
 def test_what_nobody_wants_any_more_is_brought_no_more(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node, _three: Node) -> None:
-        want = asyncio.ensure_future(two.large.bring(7, SIZE, TOPIC, [1]))
-        await until(lambda: two.large.bringing.find(7))
-        want.cancel()
-        await until(lambda: two.large.bringing.find(7) is None)
+        for steps in range(6):  # before it has begun, and after
+            want = asyncio.ensure_future(two.large.bring(7, SIZE, TOPIC, [1]))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            want.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await want
+            assert two.large.bringing.find(7) is None
         one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
         assert await bring(two, 7, SIZE, [1]) == pattern(SIZE)
 
