@@ -418,8 +418,9 @@ cdef class InboxWriter:
         self.publish()
 
     cdef int commit_large(self, object size, uint64_t timestamp_ns, uint64_t key) except -1:
-        """Hands over the open claim of a large sample. Where views of it are still in use, a copy goes."""
-        cdef Mapping memory = self.claimed_large, copy
+        """Hands over the open claim of a large sample. Views of it that are still in use see what was sent, and what
+        is written through them nobody sees. One that is smaller than claimed is copied."""
+        cdef Mapping memory = self.claimed_large
         cdef uint64_t used = self.large_size if size is None else size
         if used > self.large_size:
             raise ValueError(f"commit of {used} bytes: {self.large_size} were claimed")
@@ -430,10 +431,12 @@ cdef class InboxWriter:
             if used <= self.size_max:
                 self.put(memory.base, used, timestamp_ns, -1.0, 0, key)
                 self.beside.drop(memory)
-            elif memory.exports or used < self.large_size:
+            elif used < self.large_size:
                 self.put_large(memory.base, used, timestamp_ns, -1.0, 0, key)
                 self.beside.drop(memory)
             else:
+                if memory.exports:
+                    memory.become_private()
                 self.put_entry(memory, timestamp_ns, -1.0, 0, key)
         except BaseException:
             self.beside.drop(memory)
