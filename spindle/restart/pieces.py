@@ -25,9 +25,15 @@ CHUNK_MESSAGES = 1024
 PIECE_COST = 64  # bytes that a message or piece is taken to cost beside its payload
 JOURNAL_SAMPLE_MAX = 64 << 20  # bytes of a sample of a logged topic: its journal writes it as one message
 ENTRY_SIZE = 32  # bytes of what stands in the order for a large sample
+ENTRY_SAYS = slice(16, 32)  # of that: the sample's first and last bytes, where it says something of time
 OVER_COST = 32  # ... and a key that is over
 CHUNK_COST_MAX = CHUNK_BYTES + CHUNK_MESSAGES * PIECE_COST
 WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
+
+
+def entry_id(entry: bytes) -> int:
+    """Of a large sample."""
+    return int.from_bytes(entry[:8], "little")
 
 
 def message_max(spec: TopicSpec) -> int:

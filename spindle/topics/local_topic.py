@@ -15,8 +15,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +26,11 @@ from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
 from spindle.group.types import TYPES_BYTES_MAX, TYPES_MAX, KeptTypes
 from spindle.restart.catching_up import CatchingUp, guides
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor
 from spindle.restart.history import Donation, Message, local_reader
+from spindle.restart.pieces import ENTRY_SAYS, entry_id
 from spindle.restart.tables import TableState, become
+from spindle.topics.placing import Placed, is_whole, place_of
 from spindle.topics.ports import ReaderPort, WriterPort
 
 if TYPE_CHECKING:
@@ -47,29 +47,7 @@ LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, wh
 ROOM_POLL_S = 0.002  # between two looks at a full log
 APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
-ENTRY_SAYS = slice(16, 32)  # of a large sample's entry: its first and last bytes, where it says something of time
 LOG = logging.getLogger("spindle.node")
-
-
-@dataclasses.dataclass(frozen=True)
-class Placed:
-    """Where in the order a reader begins, and whether it goes on without a gap from where it was."""
-
-    view_id: int
-    sequence: int
-    continued: bool
-
-
-def entry_id(entry: bytes) -> int:
-    """Of a large sample."""
-    return int.from_bytes(entry[:8], "little")
-
-
-def ends_of(lives: Sequence[Life]) -> tuple[Position, ...]:
-    """Where the order of each life but the last ends, for whoever has had all of it."""
-    return tuple(
-        Position(life.group_id, later.after[0], later.after[1] + 1)
-        for life, later in itertools.pairwise(lives) if later.after != NOTHING)
 
 
 class LocalTopic:
@@ -321,30 +299,30 @@ class LocalTopic:
     async def _append(self, queue: deque[Message] | deque[Message | Donation]) -> None:
         """Appends messages from the front of `queue` as far as there is room, then waits a little."""
         taken = 0
+        from_history = queue is self._history
         while queue and not isinstance(queue[0], Donation):
-            message = queue[0]
-            if queue is self._history:
-                message = await self._with_bytes(message)
+            first = queue[0]
+            message = await self._with_bytes(first) if from_history else first
             if message is None:
                 pass  # nobody has it any more
-            elif queue is self._history and self.fills_table:
+            elif from_history and self.fills_table:
                 self.make_log().note(*message)
             elif self.log is None:
                 if self.timing is not None:
                     said = message.payload[ENTRY_SAYS] if message.large else bytes(message.payload)
                     self.timing.note(said, message.tag, message.writer_id, message.source_ns)
             elif not self.log.append(*message):
-                queue[0] = message
+                if message is not first:  # it was brought already
+                    queue[0] = message
+                    self._history_bytes -= len(first.payload) - len(message.payload)
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
-            if message is None:
-                continue
-            if queue is not self._history:
-                self._let_go(message)
-            if queue is self._history:
-                self._history_bytes -= len(message.payload)
-            taken += len(message.payload) + SLOT_OVERHEAD
+            if from_history:
+                self._history_bytes -= len(first.payload)
+            else:
+                self._let_go(first)
+            taken += len(first.payload) + SLOT_OVERHEAD
             if taken >= APPEND_BYTES:
                 taken = 0
                 await asyncio.sleep(0)  # others' turn on the loop
@@ -402,7 +380,7 @@ class LocalTopic:
                 continue
             self.make_log()
             try:
-                known = [place for one in after if (place := self._place_of(one)) is not None]
+                known = [place for one in after if (place := place_of(self.lives, self._group_id, one)) is not None]
                 if after and self.spec.level is not Level.UNORDERED:
                     # A reader that comes from another order has had nothing of this one: it gets all that is kept.
                     cursor.after = max(known, default=(0, 0))
@@ -411,22 +389,9 @@ class LocalTopic:
                 view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
                 if cursor.table is not None:
                     view_id, sequence = cursor.after or (0, 0)  # all of the table is for it
-                future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
+                future.set_result(Placed(view_id, sequence, bool(known) and is_whole(cursor, self.spec, self._entered)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
-
-    def _place_of(self, position: Position) -> Order | None:
-        """The place in the log's order; None if that was another order."""
-        place = place_in(self.lives, position.group_id, position.place)
-        return position.place if place is None and position.group_id == self._group_id else place
-
-    def _is_whole(self, cursor: Cursor) -> bool:
-        """True if nothing is missing between the place that a reader goes on from and the oldest message for it."""
-        from spindle_core.delivery import KEPT_BEFORE, KEPT_WHOLE
-
-        if cursor.kept == KEPT_WHOLE:  # since the node became a member, if the log has been there since
-            return self.spec.level.keeps_history and self._entered <= cursor.after[0]
-        return bool(cursor.kept == KEPT_BEFORE)
 
     def remove_reader(self, port: ReaderPort) -> None:
         self.engine.remove_reader(self.topic_id, port.cursor)

@@ -47,7 +47,8 @@ from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
 from spindle.topics.larges import LargeSamples
 from spindle.topics.leases import Leases
-from spindle.topics.local_topic import LocalTopic, ends_of
+from spindle.topics.local_topic import LocalTopic
+from spindle.topics.placing import ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.timing import Timekeeper
 from spindle.topics.types import Types
