@@ -229,14 +229,22 @@ cdef class Mapping:
         self.populate(0, self.size)
 
     def become_private(self):
-        """Views of it that are in use stay valid, and what is written through them from now on nobody else sees: in
-        place of the shared memory they have a private copy of it, made page by page when it is written. What was
-        shared can be sealed then. OSError if the system refuses."""
+        """Views of it stay valid, and what is written through them from now on nobody else sees: in place of the shared
+        memory they have a private copy of it, made page by page when it is written. What was shared can be sealed then.
+        Ends as close_descriptor(). OSError if the system refuses."""
         if self.base == NULL or self.fd < 0:
             raise ValueError("the mapping is closed")
         if mmap(self.base, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, self.fd,
                 0) == MAP_FAILED:
             raise OSError(errno, f"mmap of {self.size} private bytes failed")
+        self.close_descriptor()
+
+    def close_descriptor(self):
+        """Closes the descriptor alone: the memory goes with the last who uses it. `exports` doesn't tell of those,
+        because NumPy uses memory without (it holds the Mapping itself). Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def view(self):
         """The whole mapping as a memoryview of bytes (read-only where the mapping is)."""

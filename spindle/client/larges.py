@@ -65,14 +65,13 @@ class LargeWriter:
             raise shortage(error, f"a sample of {size} bytes") or error from None
 
     def hand_over(self, memory: Mapping) -> int:
-        """Its number. Nobody can write into it any more. Raises SampleUnfit while views of it are in use, unless these
-        are private, NodeGone."""
+        """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
         from spindle.proto import attach_pb2 as pb
 
         number = self._numbers.pop(id(memory))
         fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
-        memory.close()
         try:
+            memory.become_private()
             self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
         except BaseException:
             if fd >= 0:
@@ -88,7 +87,7 @@ class LargeWriter:
         from spindle.proto import attach_pb2 as pb
 
         number = self._numbers.pop(id(memory), None)
-        memory.close()
+        memory.close_descriptor()
         if number is not None:
             with contextlib.suppress(SpindleError, OSError):
                 self._ask(drop_large=pb.DropLarge(port=self._port, number=number))
