@@ -7,9 +7,8 @@ that can't come any more: the writer has ended, or its node has, or something el
 that in the order, so all readers that were there from a set's beginning get it at the same place or not at all. Who has
 not been there from the beginning doesn't get it.
 
-A packet that is larger than its topic's slots is a large message, whose bytes go beside the order like any other's: so
-does a sample in a set, or in an order group, that fits no slot, and so does a whole set of more than SET_BYTES_MAX,
-which is then one packet and can't be torn.
+A packet that is larger than its topic's slots is a large message, whose bytes go beside the order like any other's. A
+set in which a sample fits no slot, or of more than SET_BYTES_MAX, is one packet, and can't be torn.
 
 Each sample in a packet has its own tag and source timestamp, and says which topic of its order group it is of (its
 *channel*), and which writer has written it: those of one publisher share one way into the group, see
@@ -120,12 +119,11 @@ def member(data: bytes, tag: int, flags: int, mark: int, source_ns: int, channel
 
 
 def cut(number: int, members: list[bytes], size_max: int, largest: int = 0) -> list[bytes]:
-    """The packets of a set: of `size_max` bytes, with what is larger than one in a packet of its own, of at most
-    `largest` bytes (0: as size_max). A set of more than SET_BYTES_MAX is one packet. ValueError for what fits in none.
-    """
+    """The packets of a set, of at most `size_max` bytes; or one of at most `largest` (0: as size_max), if a member is
+    larger than a packet, or all are more than SET_BYTES_MAX. ValueError for what fits in none."""
     room, room_max = size_max - HEADER.size, max(size_max, largest) - HEADER.size
     total = sum(map(len, members))
-    if total - MEMBER.size * len(members) > SET_BYTES_MAX and total <= room_max:
+    if total <= room_max and (total > SET_BYTES_MAX or max(map(len, members), default=0) > room):
         room = room_max
     bodies: list[list[bytes]] = []
     left = 0
