@@ -201,8 +201,6 @@ class Topic(Entity, Generic[T]):
                     departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
                     size_max=self._size_max or spec.size_max)
             spec.check_same(wanted)
-            if self._order:
-                order_groups.check_fits(self._name, self._size_max or self._codec.size_max or 0, spec)
         return found
 
     def _declare(self, level: int, qos: Qos) -> TopicInfo:

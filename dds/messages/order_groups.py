@@ -88,15 +88,6 @@ def size_max_of(wanted: int, largest: int) -> int:
     return size_max if wanted or SIZE_MAX_DEFAULT < size_max <= SLOT_OF_TYPE_MAX else 0
 
 
-def check_fits(name: str, size_max: int, spec: TopicSpec) -> None:
-    """Raise DDSException (INCONSISTENT_POLICY) if the group can't take samples as large as a topic in it wants."""
-    if size_max and size_max + ROOM > spec.size_max and not spec.takes_large:
-        raise DDSException(
-            DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
-            f"topic {name!r} has samples of up to {size_max} bytes, and order group {spec.name!r} takes "
-            f"{spec.size_max - ROOM}: declare it with a larger size_max, by the Topic that is made first")
-
-
 def check_alone(name: str, order: str, session: Session, known: list[TopicInfo]) -> None:
     """Raise DDSException (INCONSISTENT_POLICY) if a topic of this name is known to be in another order, or in none."""
     if order and any(one.spec.name == name and not is_group(one.spec) for one in known):
@@ -121,5 +112,5 @@ def group_of(name: str, session: Session, known: list[TopicInfo]) -> tuple[str, 
     return None
 
 
-__all__ = ["ROOM", "TYPE_NAME", "Channel", "channel_in", "channel_of", "check_alone", "check_fits", "group_of",
-           "is_group", "size_max_of"]
+__all__ = ["ROOM", "TYPE_NAME", "Channel", "channel_in", "channel_of", "check_alone", "group_of", "is_group",
+           "size_max_of"]
