@@ -86,13 +86,14 @@ class WriterLink:
         takes_large = self.spec.takes_large and getattr(self.handle.inbox, "beside", None) is not None
         return LARGE_SAMPLE_MAX if takes_large else self.spec.size_max
 
-    def held_up_by(self) -> str:
-        """Whom the topic's writers wait for, in words; empty if nobody can tell. Asks the node once in a while, and not
-        for long: the caller has waited enough."""
+    def held_up_by(self, few: bool = False) -> str:
+        """Whom the topic's writers wait for, `few`: for memory, in words; empty if nobody can tell. Asks the node once
+        in a while, and not for long: the caller has waited enough."""
         text, asked_s = self._held_up
         if time.monotonic() - asked_s >= HELD_UP_FOR_S:
             try:
-                text = "; ".join(map(str, self.handle.session.held_up_by(self.spec.name, HELD_UP_TIMEOUT_S)))
+                holders = self.handle.session.held_up_by(self.spec.name, HELD_UP_TIMEOUT_S, few)
+                text = "; ".join(map(str, holders))
             except (SpindleError, OSError):
                 text = ""
             self._held_up = text, time.monotonic()

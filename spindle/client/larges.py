@@ -52,9 +52,11 @@ class LargeWriter:
                 self._make_ready(memory, size)
                 return memory
             if time.monotonic() >= deadline:
-                raise WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their way "
-                                   "are waiting for the group (a reader that keeps all and doesn't take holds its "
-                                   "writers back), or [topics] large_capacity is too small")
+                late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their "
+                                    "way are waiting for the group (a reader that keeps all and doesn't take holds "
+                                    "its writers back), or [topics] large_capacity is too small")
+                late.for_memory = True
+                raise late
 
     def _make_ready(self, memory: Mapping, size: int) -> None:
         """Has its pages there, which is this process's work and not the node's. Raises NoResources."""
