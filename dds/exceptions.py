@@ -68,7 +68,7 @@ class DDSTimeout(DDSException, TimeoutError):
 
 
 class DDSSampleTooLarge(DDSException, ValueError):
-    """A sample is larger than its topic's `size_max`."""
+    """A sample is larger than its node takes, or a topic on its way: the text names the limit."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(self.DDS_RETCODE_OUT_OF_RESOURCES, msg)

@@ -60,7 +60,7 @@ cdef class InboxWriter:
 
     beside: attribute; who takes samples that are larger than a slot: make(size, timeout_s) -> Mapping of at least so
     many bytes, to be filled; hand_over(mapping) -> the number by which the node knows it then, after which nobody can
-    change it; drop(mapping), of one that is not handed over; bytes_of(number) -> what was handed over, None if it isn't
+    change it, though views of it stay valid; drop(mapping), of one that is not handed over, as far as views go alike; bytes_of(number) -> what was handed over, None if it isn't
     known any more. Their errors propagate. None: there are no such samples.
     """
 
@@ -368,8 +368,9 @@ cdef class InboxWriter:
     def claim(self, size, double timeout_s=-1.0):
         """A writable view of `size` bytes in the next slot, to be filled in place and then committed.
 
-        commit() and abort() release it; views made from it (of NumPy, say) must not be used any more then. Raises as
-        write.
+        commit() and abort() release it; views made from it (of NumPy, say) must not be used any more then. Of more
+        than a slot has it is memory of its own: views of it stay valid, and what is written through them later goes
+        nowhere. Raises as write.
         """
         cdef char *slot
         cdef Py_ssize_t at
@@ -418,11 +419,13 @@ cdef class InboxWriter:
         self.publish()
 
     cdef int commit_large(self, object size, uint64_t timestamp_ns, uint64_t key) except -1:
-        """Hands over the open claim of a large sample. Where views of it are still in use, a copy goes."""
-        cdef Mapping memory = self.claimed_large, copy
+        """Hands over the open claim of a large sample. Views of it that are still in use see what was sent, and what
+        is written through them nobody sees. One that is smaller than claimed is copied."""
+        cdef Mapping memory = self.claimed_large
         cdef uint64_t used = self.large_size if size is None else size
-        if used > self.large_size:
-            raise ValueError(f"commit of {used} bytes: {self.large_size} were claimed")
+        cdef uint64_t claimed = self.large_size
+        if used > claimed:
+            raise ValueError(f"commit of {used} bytes: {claimed} were claimed")
         self.claimed_large = None
         self.abort()
         try:
@@ -430,7 +433,7 @@ cdef class InboxWriter:
             if used <= self.size_max:
                 self.put(memory.base, used, timestamp_ns, -1.0, 0, key)
                 self.beside.drop(memory)
-            elif memory.exports or used < self.large_size:
+            elif used < claimed:
                 self.put_large(memory.base, used, timestamp_ns, -1.0, 0, key)
                 self.beside.drop(memory)
             else:
@@ -446,11 +449,13 @@ cdef class InboxWriter:
         view, self.claim_view = self.claim_view, None
         large, self.claimed_large = self.claimed_large, None
         self.claimed = False
-        if view is not None:
+        # Of a large sample nothing is released: NumPy uses memory of views that were, and this would be gone.
+        if view is not None and not self.large_size:
             try:
                 view.release()
             except BufferError:
                 pass   # somebody made views of it: they stay mapped, and see what comes next in this slot
+        self.large_size = 0
         if large is not None:
             self.beside.drop(large)
 

@@ -110,7 +110,8 @@ cdef class LogPosition:
         return True
 
     cdef log_record *peek(self, uint64_t *size) except? NULL:
-        """The next record and its payload's size, which of a large sample is its entry's; NULL when everything delivered so far has been read.
+        """The next record and its payload's size, which of a large sample is its entry's; NULL when everything delivered
+        so far has been read.
 
         A record that isn't what its predecessor promises has been overwritten: then the oldest one is next. What is
         copied from it must be followed by a look at still_there().
@@ -190,6 +191,8 @@ cdef class LogPosition:
         self.next_view = view_id
         self.next_sequence = sequence + 1
         self.advance(size)
+        if self.large is not None:
+            self.large = None    # its memory goes with the last who uses it
 
     cdef Mapping open_large(self, const log_record *r, large_entry *entry):
         """The bytes of the large sample that is next, and its entry. None if it is to be looked for again: it was lost,

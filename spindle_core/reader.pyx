@@ -156,8 +156,9 @@ cdef class LogReader:
         self.publish_position()
         return out
 
-    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo):
-        """Up to `n` pairs (payload: bytes, info)."""
+    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo, bint in_place=False):
+        """Up to `n` pairs (payload: bytes, info). in_place: the payload of a large sample is a read-only memoryview,
+        which stays valid for as long as somebody has it."""
         cdef log_record *r
         cdef log_record record
         cdef uint64_t size, position, view_id, sequence
@@ -179,7 +180,10 @@ cdef class LogReader:
                 large = self.open_large(r, &entry)
                 if large is None:
                     continue
-                payload = PyBytes_FromStringAndSize(large.base, entry.size)
+                if in_place:
+                    payload = memoryview(large)[:<Py_ssize_t>entry.size]
+                else:
+                    payload = PyBytes_FromStringAndSize(large.base, entry.size)
                 info = make_info(info_type, &record, self.index)
             else:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
@@ -196,8 +200,9 @@ cdef class LogReader:
         return out
 
     def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info",
-                  KeyTable keys=None, learn=None):
-        """Up to `n` results of decode(view); the read-only view is valid during the call only.
+                  KeyTable keys=None, learn=None, decode_large=None):
+        """Up to `n` results of decode(view); the read-only view is valid during the call only. decode_large: called
+        in its place for large samples; what it returns may use the view for as long as it likes.
 
         Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` (or of setting
         the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in
@@ -218,6 +223,7 @@ cdef class LogReader:
         cdef large_entry entry
         cdef Keyed keyed
         cdef Py_ssize_t at
+        cdef bint stays
         self.usable()
         check_info_type(info_type, keys is not None)
         try:
@@ -230,12 +236,14 @@ cdef class LogReader:
                 info = make_info(info_type, &record, self.index)
                 payload = <const char *>r + sizeof(log_record)
                 length = size
+                stays = False
                 if record.kind == LOG_LARGE:
                     large = self.open_large(r, &entry)
                     if large is None:
                         continue
                     payload, length = large.base, entry.size
                     view = memoryview(large)[:<Py_ssize_t>length]
+                    stays = decode_large is not None
                 elif self.keep_all and not self.gone:
                     # A slice of a view of the mapping: whoever keeps a part of it keeps that mapped.
                     at = <char *>r - self.log.base + sizeof(log_record)
@@ -253,10 +261,13 @@ cdef class LogReader:
                 try:
                     if keys is not None and keys.places is not None:
                         keyed = self.under_key(keys, learn, payload, length, &record, self.index, info_type)
-                    try:
-                        sample = decode(view)
-                    finally:
-                        view.release()
+                    if stays:
+                        sample = decode_large(view)
+                    else:
+                        try:
+                            sample = decode(view)
+                        finally:
+                            view.release()
                     if keys is not None:
                         if keys.places is None:
                             keyed = learn(None, info, sample)
@@ -521,7 +532,8 @@ cdef class LogReader:
 cdef class Block:
     """A run of equal-sized messages in the log, in place; or one large sample, in memory of its own.
 
-    Message i's payload is `payload_size` bytes at `buffer[offset + i * stride:]`. Valid until release().
+    Message i's payload is `payload_size` bytes at `buffer[offset + i * stride:]`. Valid until release(); of a large
+    sample for as long as somebody has a view of it (`stays`).
     """
 
     def __init__(self):
@@ -531,6 +543,11 @@ cdef class Block:
     def buffer(self):
         """The whole mapping in which the payloads lie, read-only."""
         return memoryview(self.memory)
+
+    @property
+    def stays(self):
+        """True where the memory stays as it is for as long as somebody has a view of it."""
+        return self.memory is not self.reader.log
 
     @property
     def intact(self):
@@ -570,6 +587,7 @@ cdef class Block:
         reader.position = self.end_position
         reader.offset = self.end_offset
         reader.next_view, reader.next_sequence = self.last_view, self.last_sequence + 1
+        reader.large = None
         reader.publish_position()
 
     def __enter__(self):

@@ -72,9 +72,11 @@ class IdlCodec:
     key_of     sample -> hashable key of its instance; None for types without a key
     key_places  where samples in native encoding have the key, see dds.codecs.types; None if not always at the same
     places
+    encode_key  None: a sample needs all of its members
     """
 
     kind = "object"
+    encode_key = None
 
     def __init__(self, cls: type[Any], version: int = 0) -> None:
         """`version` 0 = what is native to the type. Raises TypeError for types that IDL can't describe."""
@@ -199,6 +201,8 @@ class IdlCodec:
             return self._decode_other(view)
         except Exception as error:  # the library raises plain Exceptions, too
             raise ValueError(f"{len(view)} bytes are not a sample of {self.type_name}: {error}") from error
+
+    decode_lasting = decode
 
     def _decode_other(self, view: memoryview) -> Any:
         """What the compiled form doesn't read: another encoding, or another type."""

@@ -47,7 +47,8 @@ def write_error(error: BaseException, link: WriterLink, topic: str = "") -> Base
     if link.is_closed:
         return link.closed_error(topic)
     found = translate(error, f"writing to topic {topic or link.spec.name!r}")
-    if isinstance(error, TimeoutError) and (held_up_by := link.held_up_by()):
+    if isinstance(error, TimeoutError) and (held_up_by := link.held_up_by(
+            getattr(error, "for_memory", False))):
         return DDSTimeout(f"{found.msg}; it waits for {held_up_by}")
     return found
 

@@ -255,21 +255,24 @@ def publish(writer: WriterHandle, batches: Iterator[list[bytes]], timeout_s: flo
                 raise
             number = f"message {published.count + 1}"
             if isinstance(error, MessageTooLarge):
+                if spec.takes_large and writer.inbox.beside is not None:
+                    raise click.ClickException(f"{number} is too large: {error}") from None
                 raise click.ClickException(
                     f"{number} has {len(batch[done])} bytes, size_max of topic {spec.name!r} is {spec.size_max}: "
                     "publish smaller ones, or declare another topic with a larger --size-max"
                 ) from None
-            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {_reason(writer)}") from None
+            few = error.for_memory if isinstance(error, WriteTimeout) else False
+            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {_reason(writer, few)}") from None
         published.add(batch)
 
 
-def _reason(writer: WriterHandle) -> str:
-    """Why a message was held back."""
+def _reason(writer: WriterHandle, few: bool) -> str:
+    """Why a message was held back; `few`: for memory of large ones."""
     from spindle.errors import SpindleError
 
     name = writer.topic.spec.name
     try:
-        found = "; ".join(map(str, writer.session.held_up_by(name)))
+        found = "; ".join(map(str, writer.session.held_up_by(name, few=few)))
     except (SpindleError, OSError):
         found = ""
     return f"topic {name!r} waits for {found}" if found else (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import signal
 import sys
@@ -153,16 +154,18 @@ def print_samples(
 
 
 def shown(payload: bytes) -> str:
-    """A payload for a terminal: text with nothing in it that a terminal would obey, or hexadecimal if it isn't text."""
+    """A payload for a terminal: text with nothing in it that a terminal would obey, or hexadecimal if it isn't text.
+    Of a long one, what is shown decides."""
+    begin = payload[: 4 * SHOWN_BYTES_MAX]  # as much as so many characters take
     try:
-        text = payload.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(begin, len(begin) == len(payload))
     except UnicodeDecodeError:
         return hexed(payload)
     if any(not (c.isprintable() or c in "\t\n\r\x1b") for c in text):
         return hexed(payload)
     cut = text[:SHOWN_BYTES_MAX]
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
-    return safe if cut == text else f"{safe}... ({len(payload)} bytes)"
+    return safe if cut == text and len(begin) == len(payload) else f"{safe}... ({len(payload)} bytes)"
 
 
 def hexed(payload: bytes) -> str:

@@ -41,15 +41,16 @@ class Holder:
         return f"{which}{names} at node {self.node_id}, which keeps all and has not taken"
 
 
-def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Holder]:
+def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint], few: bool = False) -> list[Holder]:
     """Whom a topic waits for, the slowest first. `topic` is its part of a node's status; of a topic that the node isn't
-    a member of, that says nothing, and nobody is found."""
+    a member of, that says nothing, and nobody is found. few: whoever lacks one message is behind, because large ones
+    hold all the memory that there is for them."""
     stability = topic.get("stability") or {}
     members, received, delivered = (stability.get(name) or [] for name in ("members", "received", "delivered"))
     if not members or not len(members) == len(received) == len(delivered):
         return []
     front = max(received)
-    least = max(1, topic.get("window", 0) * len(stability.get("senders") or [0]) // 2)
+    least = 1 if few else max(1, topic.get("window", 0) * len(stability.get("senders") or [0]) // 2)
     listed = list(endpoints)
     found = [Holder(node, front - number, False, ()) for node, number in zip(members, received, strict=True)
              if front - number >= least]

@@ -11,7 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from spindle.errors import NodeStopped, SpindleError
+from spindle.errors import NodeStopped, SpindleError, TopicLimit, shortage
 
 if TYPE_CHECKING:
     from spindle.client.channel import Channel
@@ -32,33 +32,48 @@ class LargeWriter:
         self._kept: dict[int, tuple[int, int]] = {}  # by number: index of its message, and a descriptor to read it
 
     def make(self, size: int, timeout_s: float) -> Mapping:
-        """Memory to be filled. Raises WriteTimeout, TopicLimit, NoResources, NodeGone."""
+        """Memory to be filled. Raises WriteTimeout, MessageTooLarge, NoResources, NodeGone."""
         from spindle.proto import attach_pb2 as pb
-        from spindle_core.errors import WriteTimeout
+        from spindle_core.errors import MessageTooLarge, WriteTimeout
         from spindle_core.memory import Mapping
 
         deadline = time.monotonic() + timeout_s if timeout_s >= 0 else float("inf")
         while True:
             left_s = deadline - time.monotonic()
             ask_s = max(0.0, min(left_s, ASK_S))
-            reply, fds = self._ask(make_large=pb.MakeLarge(port=self._port, size=size, timeout_ms=int(ask_s * 1000)))
+            try:
+                reply, fds = self._ask(make_large=pb.MakeLarge(
+                    port=self._port, size=size, timeout_ms=int(ask_s * 1000)))
+            except TopicLimit as error:
+                raise MessageTooLarge(str(error)) from None
             if reply.large.number:
                 memory = Mapping.attach(fds[0], writable=True)
                 self._numbers[id(memory)] = reply.large.number
+                self._make_ready(memory, size)
                 return memory
             if time.monotonic() >= deadline:
-                raise WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their way "
-                                   "are waiting for the group (a reader that keeps all and doesn't take holds its "
-                                   "writers back), or [topics] large_capacity is too small")
+                late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their "
+                                    "way are waiting for the group (a reader that keeps all and doesn't take holds "
+                                    "its writers back), or [topics] large_capacity is too small")
+                late.for_memory = True
+                raise late
+
+    def _make_ready(self, memory: Mapping, size: int) -> None:
+        """Has its pages there, which is this process's work and not the node's. Raises NoResources."""
+        try:
+            memory.make_ready()
+        except OSError as error:
+            self.drop(memory)
+            raise shortage(error, f"a sample of {size} bytes") or error from None
 
     def hand_over(self, memory: Mapping) -> int:
-        """Its number. Nobody can write into it any more. Raises SampleUnfit while views of it are in use, NodeGone."""
+        """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
         from spindle.proto import attach_pb2 as pb
 
         number = self._numbers.pop(id(memory))
         fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
-        memory.close()
         try:
+            memory.become_private()
             self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
         except BaseException:
             if fd >= 0:
@@ -74,7 +89,7 @@ class LargeWriter:
         from spindle.proto import attach_pb2 as pb
 
         number = self._numbers.pop(id(memory), None)
-        memory.close()
+        memory.close_descriptor()
         if number is not None:
             with contextlib.suppress(SpindleError, OSError):
                 self._ask(drop_large=pb.DropLarge(port=self._port, number=number))

@@ -391,9 +391,9 @@ class Session:
         assert isinstance(found, dict)
         return found
 
-    def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
-        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind, or the node is no
-        member of the topic. Raises TimeoutError if the node doesn't answer in `timeout_s`, SpindleError."""
+    def held_up_by(self, topic: str, timeout_s: float = 1.0, few: bool = False) -> list[Holder]:
+        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind (`few`: at all), or the
+        node is no member of the topic. Raises TimeoutError if the node doesn't answer in `timeout_s`, SpindleError."""
         from spindle.client.holding import holders
         from spindle.group.codec import endpoint_from_wire
         from spindle.proto import attach_pb2 as pb
@@ -405,7 +405,7 @@ class Session:
         frame.close_fds()
         endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
         return [holder for one in state.get("topics", ()) if one.get("name") == topic
-                for holder in holders(one, endpoints)]
+                for holder in holders(one, endpoints, few)]
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` for every event from now on, on a thread of the session's own, in order.

@@ -21,7 +21,11 @@ TYPE_HASH_BYTES_MAX = 64
 EVOLVES = b"~"  # first byte of a type hash: readers and writers settle among themselves who understands whom
 KIND_BYTES = 9  # of such a hash, from the first: what all types of the topic have in common
 SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
-SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
+SIZE_MAX_LIMIT = 64 << 20  # bytes of one slot
+ENTRY_BYTES = 32  # what stands in a slot for a larger message, whose bytes go beside; a smaller slot takes none
+# What a type may ask for by its largest sample: a ring has 8 slots at least, and every member one for each sender.
+SLOT_OF_TYPE_MAX = 1 << 20
+LARGE_SAMPLE_MAX = 4 << 30  # bytes of such a message; nodes may be configured to take less
 TAG_MAX = 0xFF  # of a message, what it is to the layer above; 0: an ordinary one
 WINDOW_MAX = 65536  # slots of one sender's ring
 EFFECTS = 256  # one for each tag
@@ -70,7 +74,8 @@ class TopicSpec:
     type_hash        identifies the type's layout; equal hashes mean that both sides understand each other's payloads.
                      Of hashes that begin with EVOLVES only KIND_BYTES must be equal, and their types' names need not
     level            see `spindle.group.levels`
-    size_max         largest message, bytes; 0 = as the declaring node is configured ([topics] size_max, 16384)
+    size_max         bytes of a slot; larger messages go beside (`takes_large`). 0 = as the declaring node is configured
+                     ([topics] size_max, 16384)
     window           slots of each sender's ring; 0 = as the declaring node is configured, or chosen from size_max
     history_depth    messages a volatile or logged topic keeps for late joiners; 0 = as many as history_bytes hold
     history_bytes    memory for them at each subscribing node; 0 = the node's default
@@ -146,6 +151,11 @@ class TopicSpec:
         if 0 < self.cleanup_ns < CLEANUP_NEVER and not self.timing:
             raise ConfigError(f"topic {self.name!r} is to keep what is over for {self.cleanup_ns} ns: that takes "
                               "timing, with a tag of the message that says what time it is")
+
+    @property
+    def takes_large(self) -> bool:
+        """True if messages may be larger than a slot."""
+        return self.size_max >= ENTRY_BYTES
 
     @property
     def time_tag(self) -> int:

@@ -65,10 +65,10 @@ def test_what_has_no_buffer_is_refused(participant, sample):
 
 
 def test_too_large(participant):
-    writer, _reader = pair(participant, size_max=100)
-    writer.write(bytes(100))
-    for call in (lambda: writer.write(bytes(101)), lambda: writer.loan(101), lambda: writer.write_many([bytes(101)])):
-        with pytest.raises(DDSSampleTooLarge, match="size_max is 100") as caught:
+    writer, _reader = pair(participant, size_max=31)  # which takes nothing larger than its slots
+    writer.write(bytes(31))
+    for call in (lambda: writer.write(bytes(32)), lambda: writer.loan(32), lambda: writer.write_many([bytes(32)])):
+        with pytest.raises(DDSSampleTooLarge, match="size_max is 31") as caught:
             call()
         assert caught.value.code == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
         assert isinstance(caught.value, ValueError)

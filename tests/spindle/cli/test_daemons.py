@@ -70,6 +70,27 @@ def test_published_here_seen_everywhere_in_one_order(cli: Cli, group: list[Daemo
 
 
 @pytest.mark.slow
+def test_a_file_of_megabytes_is_one_message(cli: Cli, group: list[Daemon], tmp_path: Path) -> None:
+    """Goal: a large file goes through whole, and a terminal gets the beginning of it.
+
+    Method: one subscriber takes the bytes, one prints them; the file is text, and then it isn't.
+    """
+    subscribers = [spawn("sub", "image", "--create", "--node", node, "-f", style, "-c", 2, "--keep-all", "-t", 20)
+                   for node, style in ((2, "raw"), (3, "text"))]
+    wait_until(lambda: readers_of("image") == 2, what="two subscribers")
+    data = b"\xff".join([b"0123456789abcdef" * 200_000] * 2)
+    for name, content in (("text", data[:3_000_000]), ("binary", data[3_200_000:])):
+        (tmp_path / name).write_bytes(content)
+        published = cli("pub", "image", "--node", 1, "--file", tmp_path / name, "--readers", 2, "--json")
+        assert published.code == 0 and published.json["bytes"] == len(content), published.err
+    assert finish(subscribers[0])[:2] == (0, data[:3_000_000] + data[3_200_000:])
+    code, out, err = finish(subscribers[1])
+    text, binary = out.splitlines()
+    assert code == 0 and len(text) < 5000 and text.endswith(b"abcdef... (3000000 bytes)"), err
+    assert len(binary) < 15000 and b"  ff 30 31 32" in binary and binary.endswith(b" ... (3200001 bytes)")
+
+
+@pytest.mark.slow
 def test_first_steps_of_the_help(cli: Cli, group: list[Daemon], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spindle.cli.pub.READERS_GRACE_S", 20.0)  # the default is for machines with nothing else to do
     with spawn("sub", "greetings", "--create", "-f", "lines") as subscriber:
