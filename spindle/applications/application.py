@@ -95,6 +95,9 @@ class Registry(Protocol):
     def status_for(self, viewer: Permissions) -> dict[str, Any]:
         """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
 
+    async def group_status_for(self, viewer: Permissions, figures: bool) -> dict[str, Any]:
+        """The same of all nodes of the group; `figures`: of their numbers alone."""
+
 
 class Application:
     """One attached application. `serve()` runs as long as it is attached.
@@ -426,7 +429,14 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
+        if request.get_status.group:
+            status = await self._all.group_status_for(self.permissions, request.get_status.figures)
+        else:
+            status = self._own_status()
+        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+
+    def _own_status(self) -> dict[str, Any]:
+        return self._all.status_for(self.permissions)
 
     # --- links
 

@@ -50,6 +50,8 @@ from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.node.telling import KINDS as TELLING_KINDS
+from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
 from spindle.pool.service import NodeLinks, is_for_links
 from spindle.proto import node_pb2 as pb
@@ -100,6 +102,8 @@ class Node:
         self._entry: Entry | None = None  # how it got into the group
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended, self.fail)
         self._calling_back = CallingBack(self._peers, self._heard, self._spawn)
+        self.status_told: Callable[[], dict[str, Any]] = self.status  # to other nodes, with what is attached here
+        self.telling = Telling(self._peers, self._told, self._spawn)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._network: Network | None = None
@@ -277,6 +281,7 @@ class Node:
         self._peers.refusing = stopped
         if self._started:
             self.relays.stop(stopped)
+            self.telling.stop(stopped)
             self.links.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
@@ -429,6 +434,24 @@ class Node:
 
         return status_of(self.config, self._changes, self._started_s)
 
+    def figures(self) -> dict[str, Any]:
+        """Of the status, what changes all the time: counters, processor time, and the numbers of each topic that this
+        node is a member of."""
+        from spindle.node.status import figures_of
+
+        return figures_of(self._changes, self._started_s)
+
+    def _told(self, figures: bool) -> dict[str, Any]:
+        if not self._started or self._closed:
+            return {"node_id": self.node_id}
+        return self.figures() if figures else {**self.status_told(), **self.figures_of_process()}
+
+    def figures_of_process(self) -> dict[str, Any]:
+        """The node's counters, and the processor time of its process."""
+        from spindle.node.status import process_figures
+
+        return process_figures(self._changes)
+
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
             raise NodeStopped(f"node {self.node_id} does not run" + (f": {self._error}" if self._error else ""))
@@ -480,6 +503,8 @@ class Node:
             self.links.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:
             self._changes.topics.types.take((peer.node_id, peer.incarnation), message)
+        elif kind in TELLING_KINDS:
+            self.telling.take(peer.node_id, message)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
@@ -504,6 +529,7 @@ class Node:
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
+        self.telling.gone(peer.node_id)
         if self._started:
             self._changes.topics.types.gone()
         self._changed.set()
