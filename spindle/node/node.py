@@ -50,6 +50,7 @@ from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.node.hold_ups import HoldUps
 from spindle.node.telling import KINDS as TELLING_KINDS
 from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
@@ -157,6 +158,7 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
+                    self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
                     self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()
@@ -165,6 +167,7 @@ class Node:
                     await self._entry.enter(found, deadline)
                     await self._entry.until_serving(deadline)
                     self._serving = True
+                    self._hold_ups.start()
                 finally:
                     for one in found:
                         one.close()
@@ -282,6 +285,7 @@ class Node:
         if self._started:
             self.relays.stop(stopped)
             self.telling.stop(stopped)
+            self._hold_ups.stop()
             self.links.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
