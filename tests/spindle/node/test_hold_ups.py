@@ -1,8 +1,8 @@
-"""Goal: who holds a topic up is in the log where it helps, once, and so is that it goes on; a topic that goes on, however
-full its rings are, is never named.
+"""Goal: who holds a topic up is in the log where it helps, once, and so is that it goes on. A topic that goes on is
+never named, however full its rings are.
 
-Method: looks at made-up numbers of a topic, in a time of their own; then three real daemons, a reader that doesn't take,
-and their logs.
+Method: looks at made-up numbers of a topic, in a time of their own; then three real daemons with a reader that takes
+nothing, and their logs.
 """
 
 from __future__ import annotations
