@@ -22,6 +22,7 @@ from spindle.cli.ports import (
     size_max_option,
     wait_for_topic,
 )
+from spindle.cli.several import Several, is_pattern
 
 if TYPE_CHECKING:
     from spindle_core.message import MessageInfo
@@ -33,6 +34,7 @@ EPILOG = """\b
 Examples:
   spindle sub greetings                     wait for the topic and print it
   spindle sub greetings --create            declare it as bytes if it is new
+  spindle sub 'flight/*' status             several, those that come later too
   spindle sub alerts --history --count 10   the first ten that are kept
   spindle sub flight --format json | jq .   one JSON object a line
   spindle sub image -f raw -c 1 > photo.jpg a message exactly as published
@@ -43,6 +45,7 @@ Formats:
   lines  only the message and a line end
   hex    as text, the message in hexadecimal
   json   one object a line; "text" if it is UTF-8, "base64" otherwise
+         Of several topics, text and hex name the topic before each message.
          On a topic with a type, text and lines print samples as JSON, and
          json has the sample in "sample"; {"ended": ..., "key": ...} is the
          end of an instance
@@ -58,13 +61,13 @@ fewer came before the --timeout.
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic", shell_complete=complete_topic)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option(
     "-f",
     "--format",
     "style",
     type=click.Choice(["text", "lines", "hex", "json", "raw"]),
-    help="How a message is printed. [default: text; lines on a topic with a type]",
+    help="How a message is printed. [default: text; lines on one topic with a type]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="End after so many; 0 = never. [default: 0]")
@@ -78,7 +81,7 @@ fewer came before the --timeout.
 @target_options
 def sub(
     target: Target,
-    topic: str,
+    topics: tuple[str, ...],
     style: str | None,
     as_json: bool,
     count: int | None,
@@ -90,12 +93,29 @@ def sub(
     level: str | None,
     size_max: int | None,
 ) -> int:
-    """Print what is published to TOPIC, in the order that all nodes agree on."""
+    """Print what is published to TOPIC, in the order that all nodes agree on. A TOPIC with * or ? means all that are
+    like it, those that come later too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
     style = "json" if as_json else style
     count = count or None
     seen = 0
     lost = 0
+    [topic] = topics if len(topics) == 1 else [""]
+    if len(topics) > 1 or is_pattern(topic):
+        def printer(style: str, name: str) -> Callable[[bytes, MessageInfo], bytes]:
+            made, named = PRINTERS[style](name), f"{name}  ".encode() if style in ("text", "hex") else b""
+            return (lambda payload, info: named + made(payload, info)) if named else made
+
+        try:
+            with target.attach("spindle sub") as session:
+                for one in topics:
+                    if create and not is_pattern(one):
+                        declared(session, one, level, size_max)
+                seen, lost = Several(target, session, topics, style or "text", printer, count=count, timeout_s=timeout,
+                                     history=history, keep_all=keep_all, again=not no_reattach).run()
+        except KeyboardInterrupt:
+            return 0
+        return ended(seen, lost, count)
     try:
         with target.attach("spindle sub") as session:
             grouped = found(session, topic) is None and bool(typed.order_of(session, topic))

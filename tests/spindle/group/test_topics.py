@@ -99,7 +99,8 @@ def test_a_declaration_that_contradicts_itself(more: dict[str, Any], what: str) 
 
 @pytest.mark.parametrize(("wanted", "says"), [
     ("a:f8,b:f8,c:i4", "(field b is f4 there, f8 here; the group has no field c)"),
-    ("a:f8", "(you have no field b)"), ("b:f4,a:f8", "(the fields are in another order)"), ("x" * 20 + "...", "'. Use the same"),
+    ("a:f8", "(you have no field b)"), ("b:f4,a:f8", "(the fields are in another order)"),
+    ("x" * 20 + "...", "'. Use the same"),
 ])
 def test_records_are_compared_field_by_field(wanted: str, says: str) -> None:
     agreed = TopicSpec("t", "numpy(a:f8,b:f4)", size_max=12, window=1)
