@@ -267,7 +267,8 @@ def publish(sending: Sending, batches: Iterator[list[bytes]], timeout_s: float, 
                     f"{number} has {len(batch[done])} bytes, size_max of topic {spec.name!r} is {spec.size_max}: "
                     "publish smaller ones, or declare another topic with a larger --size-max"
                 ) from None
-            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {_reason(sending.writer)}") from None
+            why = _reason(sending.writer)
+            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {why}") from None
         published.add(batch)
 
 
