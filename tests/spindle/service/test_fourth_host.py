@@ -49,7 +49,8 @@ class Site:
 
     def configure(self, number: int, text: str) -> None:
         """The file of a host, as it is shown."""
-        text = text.replace('"0.0.0.0:7402"', f'"{self.addresses[number - 1]}"').replace("127.0.0.1:9464", "127.0.0.1:0")
+        text = text.replace('"0.0.0.0:7402"', f'"{self.addresses[number - 1]}"')
+        text = text.replace("127.0.0.1:9464", "127.0.0.1:0")
         for name, address in zip(NAMES, self.addresses, strict=True):
             text = text.replace(f"{name}.example:7402", address)
         text = text.replace("/etc/spindle/", f"{self.directory}/site/")
