@@ -151,6 +151,8 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
         *columns,
         title="Topics",
         right=("size max", "window", "writers", "readers", "received", "delivered", "persisted"),
+        folds=("topic",),
+        spare=("size max", "window"),  # `spindle topics` has them
     )
     for one in state["topics"]:
         received, delivered, persisted, behind = frontiers(one, state["node_id"])

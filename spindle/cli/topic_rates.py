@@ -73,8 +73,8 @@ def one_line(info: TopicInfo) -> Any:
     from rich.text import Text
 
     spec = info.spec
-    return Text.assemble((spec.name, "bold"), f"  {spec.level.name.lower()}, {spec.type_name}, up to "
-                                              f"{size_text(spec.size_max)}, window {spec.window}")
+    return Text.assemble((spec.name, "bold"), f"  {spec.level.name.lower()}, up to {size_text(spec.size_max)}, "
+                                              f"window {spec.window}")
 
 
 def node_table(watching: Watching, info: TopicInfo) -> Listing:

@@ -196,7 +196,9 @@ class TopicSpec:
             if other and other != agreed:
                 differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
-            anew = "" if self.level is Level.LOGGED else (
+            anew = (
+                ". It is logged, and what is on disk would not fit: to declare it anew, stop all nodes and put its "
+                'journals aside, as docs/operations.md, "Journals", says') if self.level is Level.LOGGED else (
                 ". It can be declared anew as soon as no program has a reader or writer of it any more; "
                 f"`spindle topics {self.name}` shows those that have")
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
