@@ -102,16 +102,12 @@ def sub(
     lost = 0
     [topic] = topics if len(topics) == 1 else [""]
     if len(topics) > 1 or is_pattern(topic):
-        def printer(style: str, name: str) -> Callable[[bytes, MessageInfo], bytes]:
-            made, named = PRINTERS[style](name), f"{name}  ".encode() if style in ("text", "hex") else b""
-            return (lambda payload, info: named + made(payload, info)) if named else made
-
         try:
             with target.attach("spindle sub") as session:
                 for one in topics:
                     if create and not is_pattern(one):
                         declared(session, one, level, size_max)
-                seen, lost = Several(target, session, topics, style or "text", printer, count=count, timeout_s=timeout,
+                seen, lost = Several(target, session, topics, style or "text", named_printer, count=count, timeout_s=timeout,
                                      history=history, keep_all=keep_all, again=not no_reattach).run()
         except KeyboardInterrupt:
             return 0
@@ -145,6 +141,14 @@ def sub(
     except KeyboardInterrupt:
         return 0
     return ended(seen, lost, count)
+
+
+def named_printer(style: str, topic: str) -> Callable[[bytes, MessageInfo], bytes]:
+    """One of several topics: what is for people begins with its name."""
+    printer, name = PRINTERS[style](topic), f"{topic}  ".encode()
+    if style not in ("text", "hex"):
+        return printer
+    return lambda payload, info: name + printer(payload, info)
 
 
 def ended(seen: int, lost: int, count: int | None) -> int:

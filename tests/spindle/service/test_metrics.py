@@ -28,7 +28,8 @@ STATUS = {
     "topics": [{"name": 'a"b\\', "delivered": 7, "readers": 1, "writers": 0, "keys": 3, "kept_bytes": 600,
                 "given_up": 2, "given_up_keys": 1, "limited": 4, "keys_over": 5, "level": "atomic",
                 "stability": {"received": [9, 12], "delivered": [7, 9]},
-                "figures": {"messages": 7, "bytes": 70, "latencies": {"10240": 4, "65536": 2, "inf": 1}}}, {"name": "elsewhere"}],
+                "figures": {"messages": 7, "bytes": 70, "latencies": {"10240": 4, "65536": 2, "inf": 1}}},
+               {"name": "elsewhere"}],
 }
 
 
