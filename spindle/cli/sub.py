@@ -107,8 +107,9 @@ def sub(
                 for one in topics:
                     if create and not is_pattern(one):
                         declared(session, one, level, size_max)
-                seen, lost = Several(target, session, topics, style or "text", named_printer, count=count, timeout_s=timeout,
-                                     history=history, keep_all=keep_all, again=not no_reattach).run()
+                seen, lost = Several(
+                    target, session, topics, style or "text", named_printer, count=count, timeout_s=timeout,
+                    history=history, keep_all=keep_all, again=not no_reattach).run()
         except KeyboardInterrupt:
             return 0
         return ended(seen, lost, count)
