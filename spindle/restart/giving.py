@@ -345,7 +345,7 @@ async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | 
 async def _from_table(local: TopicHere) -> AsyncGenerator[pb.HistoryChunk, None]:
     """What is kept of each key here, as it is now. It stands for all that came before the asker's membership, and
     perhaps for more: whoever has this table, and then what comes after it, lacks nothing."""
-    from spindle_core.delivery import table_messages
+    from spindle_core.table_copy import table_messages
 
     assert local.log is not None
     with local.engine.parked():

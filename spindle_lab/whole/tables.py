@@ -25,7 +25,7 @@ from spindle.group.topics import (
     EFFECT_SAMPLE,
 )
 from spindle.restart.pieces import Message
-from spindle_core.delivery import table_messages, table_place
+from spindle_core.table_copy import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said, said_of
 from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, REVIVAL
 from spindle_lab.whole.violation import Violation
