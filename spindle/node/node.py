@@ -53,6 +53,7 @@ from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
 from spindle.node.hold_ups import HoldUps
+from spindle.node.status import figures_of, status_of
 from spindle.node.telling import KINDS as TELLING_KINDS
 from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
@@ -451,27 +452,17 @@ class Node:
     def status(self) -> dict[str, Any]:
         """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
         members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
-        from spindle.node.status import status_of
-
         return status_of(self.config, self._changes, self._started_s)
 
     def figures(self) -> dict[str, Any]:
         """Of the status, what changes all the time: counters, processor time, and the numbers of each topic that this
         node is a member of."""
-        from spindle.node.status import figures_of
-
         return figures_of(self._changes, self._started_s)
 
     def _told(self, figures: bool) -> dict[str, Any]:
         if not self._started or self._closed:
             return {"node_id": self.node_id}
-        return self.figures() if figures else {**self.status_told(), **self.figures_of_process()}
-
-    def figures_of_process(self) -> dict[str, Any]:
-        """The node's counters, and the processor time of its process."""
-        from spindle.node.status import process_figures
-
-        return process_figures(self._changes)
+        return self.figures() if figures else self.status_told()
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:

@@ -165,10 +165,8 @@ class StandInNode:
         return {"node": self.node_id}
 
     def figures(self) -> dict[str, Any]:
-        return {"node_id": self.node_id, **self.figures_of_process(), "topics": self.status().get("topics", [])}
-
-    def figures_of_process(self) -> dict[str, Any]:
-        return {"counters": self.counters.snapshot(), "cpu_s": 0.0}
+        return {"node_id": self.node_id, "counters": self.counters.snapshot(), "cpu_s": 0.0,
+                "topics": self.status().get("topics", [])}
 
     @property
     def telling(self) -> StandInNode:
