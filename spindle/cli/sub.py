@@ -53,9 +53,9 @@ Formats:
 
 \b
 The sequence number is the message's place in the delivery order: the same on
-every node. When the node goes away, it goes on at the same one started again or
-another one of the host, where it stood; with --no-reattach it ends with exit
-code 6. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
+every node. When the node goes away, it goes on at the same one started again
+or another one of the host, where it stood; with --no-reattach it ends with
+exit code 6. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
 fewer came before the --timeout.
 """
 

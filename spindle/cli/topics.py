@@ -33,7 +33,7 @@ Examples:
   spindle topics                  all topics of the domain
   spindle topics flight/air       its definition, its readers and writers
   spindle topics 'flight/*'       those whose names are like that (*, ?, [ab])
-  spindle topics flight/air --watch   its rates, bytes and latency, node by node
+  spindle topics flight/air --watch   its rates and latencies, node by node
   spindle topics 'flight/*' --watch --once --json
   spindle topics --json | jq -r '.[].name'
   spindle topics old --delete     its number and memory come back
