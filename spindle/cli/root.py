@@ -56,9 +56,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("spindle.cli.doctor:doctor", "Check what of this machine would hurt, and what to do."),
     },
     "Look": {
-        "status": Entry("spindle.cli.status:status", "Show a node, or with --group all of them: who is there, and how they are."),
+        "status": Entry("spindle.cli.status:status", "Show a node, or with --group all of them."),
         "ls": Entry("spindle.cli.ls:ls", "List who is in the domain, and what each writes and reads."),
-        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, show one, or watch how fast they are."),
+        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, show or watch one."),
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "top": Entry("spindle.cli.top:top", "Watch all nodes live: rates, latencies, who is behind."),
     },
