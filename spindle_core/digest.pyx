@@ -44,6 +44,7 @@ LEFT_OUT = {
     "log_t": {
         "ring capacity hot keeps_history": "the same for a topic's life; of the records what space they take is in it",
         "last_offset lasts": "for readers that come later",
+        "figures": "for counting",
         "larges large_max large": "the node's, the same for a topic's life, or what its records say",
     },
     "cursor_t": {"ring_end": "not part of what the group does"},

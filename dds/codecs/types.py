@@ -398,7 +398,12 @@ class ProtobufCodec:
             sample = sample.message
         if not isinstance(sample, self.data_type):
             raise TypeError(f"{sample!r} is not a {self.type_name}")
-        encoded: bytes = sample.SerializeToString()
+        try:
+            encoded: bytes = sample.SerializeToString()
+        except Exception as error:  # EncodeError: a required field has no value
+            from dds.idl.members import Unencodable
+
+            raise Unencodable(f"a sample of {self.type_name} can't be encoded: {error}") from error
         return encoded
 
     def decode(self, view: Any) -> ProtobufSample:

@@ -39,6 +39,7 @@ from dds.idl.layout import (
     size_max,
 )
 from dds.idl.members import (
+    Unencodable,
     bare,
     discriminator,
     extensibility,
@@ -182,7 +183,8 @@ class IdlCodec:
         try:
             encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
         except Exception as error:  # the library raises plain Exceptions, from what really happened
-            raise ValueError(f"a sample of {self.type_name} can't be encoded: {unencodable(sample, error)}") from error
+            raise Unencodable(
+                f"a sample of {self.type_name} can't be encoded: {unencodable(sample, error)}") from error
         return encoded[:2] + self.mark + encoded[4:]
 
     def decode(self, view: Any) -> Any:

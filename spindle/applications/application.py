@@ -36,6 +36,7 @@ from spindle.errors import (
     ConnectionEnded,
     ProtocolMismatch,
     SpindleError,
+    TopicInUse,
     TopicMismatch,
     TopicUnknown,
     WireError,
@@ -52,6 +53,7 @@ from spindle.group.codec import (
     view_to_wire,
 )
 from spindle.group.endpoints import Endpoint
+from spindle.group.levels import Level
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.group.types import check_type
 from spindle.proto import attach_pb2 as pb
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
     from spindle_core.ends import ApplicationBell
 
 REQUESTS_AT_ONCE = 16  # of one application; more wait in its socket
+DECLARED_MAX = 4096  # definitions of an application that are kept; a group has fewer topics
 POSITIONS_MAX = 1024  # from which a reader goes on: one a life of the topic
 QUEUE_BYTES_MAX = 8 << 20  # answers and events waiting for one application
 INBOX_BYTES_MAX = 256 << 20  # of one writer
@@ -96,6 +99,9 @@ class Registry(Protocol):
     def status_for(self, viewer: Permissions) -> dict[str, Any]:
         """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
 
+    async def group_status_for(self, viewer: Permissions, figures: bool) -> dict[str, Any]:
+        """The same of all nodes of the group; `figures`: of their numbers alone."""
+
 
 class Application:
     """One attached application. `serve()` runs as long as it is attached.
@@ -117,6 +123,7 @@ class Application:
         self.quota = all_apps.quotas.of(permissions.peer)
         self.notices = Notices(self._node, str(self), self.name, permissions, all_apps.holder_of)
         self.watching = False
+        self._declared: dict[str, TopicSpec] = {}  # what it wants its topics to be
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
         self._larges = ApplicationLarges(self._node.large_samples, self._ports, self.quota)
@@ -300,15 +307,24 @@ class Application:
     async def _declare_topic(self, request: pb.Request) -> Answer:
         spec = spec_from_wire(request.declare_topic.spec)
         self.permissions.check_declare(spec.name)
-        return pb.Reply(topic=topic_to_wire(await self._declare(spec))), []
+        topic = await self._declare(spec)
+        self._declared[spec.name] = spec
+        if len(self._declared) > DECLARED_MAX:  # those that were deleted since
+            self._declared = {name: one for name, one in self._declared.items() if self._node.topic(name) is not None}
+        return pb.Reply(topic=topic_to_wire(topic)), []
 
     async def _declare(self, wanted: TopicSpec) -> TopicInfo:
         """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
         for attempt in (1, 2):
             known = self._node.topic(wanted.name)
             if known is not None:
-                known.spec.check_same(wanted)
-                return known
+                try:
+                    known.spec.check_same(wanted)
+                except TopicMismatch:
+                    if attempt == 2 or not await self._given_up(known):
+                        raise
+                else:
+                    return known
             config = self._node.config
             spec = wanted.with_window(config.default_size_max, config.default_window, config.log_capacity)
             try:
@@ -321,6 +337,22 @@ class Application:
                 if attempt == 2:
                     raise  # else somebody was faster: what `wanted` leaves open may be as they declared it
         raise AssertionError("not reached")
+
+    async def _given_up(self, topic: TopicInfo) -> bool:
+        """Deletes a topic that no node has a reader or writer of and that has nothing on disk, so that whoever may
+        declare it can do so anew. False if it is in use."""
+        if topic.members or topic.spec.level is Level.LOGGED:
+            return False
+        try:
+            if self.quota is not None:
+                await self.quota.change()
+            await self._node.delete_topic(topic.spec.name)
+        except TopicUnknown:
+            pass  # by somebody else, just now
+        except TopicInUse:
+            return False
+        LOG.info("%s declares topic %r anew, which nobody had open", self, topic.spec.name)
+        return True
 
     async def _delete_topic(self, request: pb.Request) -> Answer:
         name = request.delete_topic.topic
@@ -430,7 +462,14 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
+        if request.get_status.group:
+            status = await self._all.group_status_for(self.permissions, request.get_status.figures)
+        else:
+            status = self._own_status()
+        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+
+    def _own_status(self) -> dict[str, Any]:
+        return self._all.status_for(self.permissions)
 
     # --- large samples
 
@@ -484,9 +523,13 @@ class Application:
     # --- checks
 
     async def _known(self, name: str) -> TopicInfo:
-        """The topic, also if it was declared at another node just now. Raises TopicUnknown."""
+        """The topic, also if it was declared at another node just now. Raises TopicUnknown, and TopicMismatch if
+        somebody has declared it anew since this program has, while nobody had it open."""
         await self._node.hears_of(name)
-        return self._topic(name)
+        topic = self._topic(name)
+        if name in self._declared:
+            topic.spec.check_same(self._declared[name])
+        return topic
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self._node.topic(name)

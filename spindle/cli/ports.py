@@ -141,10 +141,11 @@ def wait_for_readers(session: Session, topic: str, readers: int | None, grace_s:
             changed.wait()
 
 
-def open_writer(session: Session, info: TopicInfo) -> WriterHandle:
+def open_writer(session: Session, info: TopicInfo, keep_unacknowledged: bool = False) -> WriterHandle:
     """An announced writer."""
     qos = WRITER_QOS[info.spec.level.name.lower()]
-    return session.open_writer(info.spec.name, guid=os.urandom(16), endpoint=announcement(qos))
+    return session.open_writer(info.spec.name, guid=os.urandom(16), endpoint=announcement(qos),
+                               keep_unacknowledged=keep_unacknowledged)
 
 
 def open_reader(session: Session, info: TopicInfo, keep_all: bool, from_history: bool) -> ReaderHandle:

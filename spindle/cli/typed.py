@@ -132,12 +132,43 @@ def publish(writer: DataWriter[Any], of: TopicType, batches: Iterator[list[bytes
             except (ValueError, RecursionError) as error:
                 raise click.ClickException(f"{number}: {error}") from None
             try:
-                writer.write(sample)
+                while True:
+                    try:
+                        writer.write(sample)
+                        break
+                    except dds.DDSUnacknowledged as error:
+                        _write_again(writer, error.samples, published)
             except dds.DDSTimeout as error:
                 raise click.ClickException(f"{number} was held back: {error}") from None
             except (dds.DDSException, TypeError, ValueError) as error:
                 raise click.ClickException(f"{number}: {error}") from None
             published.add([text])
+
+
+def _write_again(writer: DataWriter[Any], doubts: Any, published: Published) -> None:
+    """What was on its way when the node went away; as `spindle.cli.sending` has it."""
+    import dds
+
+    left = list(doubts)
+    note(f"goes on at another node; {len(left)} messages that may have been delivered are published again")
+    published.resent += len(left)
+    while left:
+        try:
+            writer.write(left[0].sample)
+            left.pop(0)
+        except dds.DDSUnacknowledged as error:
+            left = [*error.samples, *left]
+
+
+def wait_for_acks(writer: DataWriter[Any], timeout_s: float, published: Published) -> bool:
+    """True once all is delivered everywhere, False after the timeout."""
+    import dds
+
+    while True:
+        try:
+            return writer.wait_for_acks(int(timeout_s * 1e9))
+        except dds.DDSUnacknowledged as error:
+            _write_again(writer, error.samples, published)
 
 
 # --- reading

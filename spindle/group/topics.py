@@ -198,16 +198,40 @@ class TopicSpec:
             agreed, other = getattr(self, field), getattr(wanted, field)
             named = field == "type_hash" and self.type_name != wanted.type_name  # the names say enough
             if agreed != other and not named and not (field == "size_max" and other == 0):
-                differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")
+                parts = _record_differences(agreed, other) if field == "type_name" else []
+                differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}"
+                                   f"{' (' + '; '.join(parts) + ')' if parts else ''}")
         for field in ("window", "departure"):
             agreed, other = getattr(self, field), getattr(wanted, field)
             if other and other != agreed:
                 differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
-            anew = "" if self.level is Level.LOGGED else (
-                f". If nobody has it open, `spindle topics {self.name} --delete` lets it be declared anew")
+            anew = (
+                ". It is logged, and what is on disk would not fit: to declare it anew, stop all nodes and put its "
+                'journals aside, as docs/operations.md, "Journals", says') if self.level is Level.LOGGED else (
+                ". It can be declared anew as soon as no program has a reader or writer of it any more; "
+                f"`spindle topics {self.name}` shows those that have")
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
                                 f"Use the same definition or another topic name{anew}")
+
+
+def _record_differences(agreed: str, other: str) -> list[str]:
+    """Field by field, if both are the names of NumPy records, in full; else nothing."""
+    ours, theirs = _record_fields(agreed), _record_fields(other)
+    if not ours or not theirs:
+        return []
+    found = [f"field {name} is {kind} there, {theirs[name]} here" if name in theirs else f"you have no field {name}"
+             for name, kind in ours.items() if theirs.get(name) != kind]
+    found += [f"the group has no field {name}" for name in theirs if name not in ours]
+    return found or ["the fields are in another order"]
+
+
+def _record_fields(type_name: str) -> dict[str, str]:
+    """Fields of "numpy(name:kind,...)"; nothing if it is no such name, or cut."""
+    if not type_name.startswith("numpy(") or not type_name.endswith(")") or type_name.endswith("...)"):
+        return {}
+    parts = [part.rpartition(":") for part in type_name[len("numpy("):-1].split(",")]
+    return {name: kind for name, colon, kind in parts} if all(colon and name for name, colon, _ in parts) else {}
 
 
 def _show(value: object) -> str:

@@ -52,6 +52,10 @@ from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.node.hold_ups import HoldUps
+from spindle.node.status import figures_of, status_of
+from spindle.node.telling import KINDS as TELLING_KINDS
+from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
 from spindle.pool.service import NodeLinks, is_for_links
 from spindle.proto import node_pb2 as pb
@@ -103,6 +107,8 @@ class Node:
         self._entry: Entry | None = None  # how it got into the group
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended, self.fail)
         self._calling_back = CallingBack(self._peers, self._heard, self._spawn)
+        self.status_told: Callable[[], dict[str, Any]] = self.status  # to other nodes, with what is attached here
+        self.telling = Telling(self._peers, self._told, self._spawn)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._network: Network | None = None
@@ -157,6 +163,7 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
+                    self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
                     self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._endpoint_of,
                                            self._spawn)
@@ -168,6 +175,7 @@ class Node:
                     await self._entry.enter(found, deadline)
                     await self._entry.until_serving(deadline)
                     self._serving = True
+                    self._hold_ups.start()
                 finally:
                     for one in found:
                         one.close()
@@ -288,6 +296,8 @@ class Node:
         self._peers.refusing = stopped
         if self._started:
             self.relays.stop(stopped)
+            self.telling.stop(stopped)
+            self._hold_ups.stop()
             self.links.stop(stopped)
             self.large.stop(stopped)
             self._changes.topics.stop(stopped)
@@ -442,9 +452,17 @@ class Node:
     def status(self) -> dict[str, Any]:
         """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
         members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
-        from spindle.node.status import status_of
-
         return status_of(self.config, self._changes, self._started_s)
+
+    def figures(self) -> dict[str, Any]:
+        """Of the status, what changes all the time: counters, processor time, and the numbers of each topic that this
+        node is a member of."""
+        return figures_of(self._changes, self._started_s)
+
+    def _told(self, figures: bool) -> dict[str, Any]:
+        if not self._started or self._closed:
+            return {"node_id": self.node_id}
+        return self.figures() if figures else self.status_told()
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
@@ -499,6 +517,8 @@ class Node:
             self.large.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:
             self._changes.topics.types.take((peer.node_id, peer.incarnation), message)
+        elif kind in TELLING_KINDS:
+            self.telling.take(peer.node_id, message)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
@@ -523,6 +543,7 @@ class Node:
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
+        self.telling.gone(peer.node_id)
         if self._started:
             self._changes.topics.types.gone()
         self._changed.set()

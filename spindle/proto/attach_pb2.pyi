@@ -249,8 +249,12 @@ class GetView(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatus(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("group", "figures")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    group: bool
+    figures: bool
+    def __init__(self, group: bool = ..., figures: bool = ...) -> None: ...
 
 class NodeFrame(_message.Message):
     __slots__ = ("refusal", "welcome", "reply", "event")

@@ -145,6 +145,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         r.writer_id = h.writer_id
         r.view_id = node.epoch
         memcpy(<char *>r + sizeof(log_record), payload, size)
+        log_count(s.log, r, entry.size if large else size)
         log_commit(s.log, size)
     elif large:
         larges_pass(node.larges, entry.id)

@@ -60,6 +60,19 @@ def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint], few: bool =
     return sorted(found, key=lambda one: (-one.behind, one.node_id))
 
 
+def stuck(before: Mapping[str, Any], topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Holder]:
+    """Those that hold a topic up, and have got on by less than they are behind since an earlier look at it. At a moment
+    the rings of a topic that goes on as fast as it can are full, too."""
+    found = []
+    for one in holders(topic, endpoints):
+        kind = "delivered" if one.receives else "received"
+        earlier, now = (dict(zip(numbers["members"], numbers[kind], strict=False)) for numbers in (
+            before.get("stability") or {"members": (), kind: ()}, topic["stability"]))
+        if one.node_id in earlier and now[one.node_id] - earlier[one.node_id] < one.behind:
+            found.append(one)
+    return found
+
+
 def _may_hold(node_id: int, topic: str, endpoints: Iterable[Endpoint]) -> tuple[tuple[str, int], ...]:
     found = [(one.app_name, one.pid) for one in endpoints
              if one.kind == PORT and not one.is_writer and one.topic == topic and one.node_id == node_id
@@ -77,4 +90,4 @@ def _keeps_all(endpoint: bytes) -> bool:
         return True  # a reader of another layer doesn't say
 
 
-__all__ = ["Holder", "holders"]
+__all__ = ["Holder", "holders", "stuck"]
