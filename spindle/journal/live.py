@@ -36,6 +36,7 @@ from spindle.journal.format import (
     RECORD,
     SEQUENCE_SPAN,
     TAG_SHIFT,
+    TYPE_SHIFT,
     U64_MAX,
     CommitLayout,
     CommitRecord,
@@ -123,6 +124,7 @@ class JournalFile:
         self.last = (head.last_view, head.last_sequence)  # view and sequence number of the last message, here or before
         self._index_next: int | None = None  # after go_on(): the index in the file that the next commit begins with
         self._head_bytes = head_bytes
+        self._tells_types = any(one.mark for one in head.schemas)
         self._last_layout: CommitLayout | None = None
         self._index_shift = 0  # from the delivery log's index of a message to the file's
 
@@ -198,7 +200,7 @@ class JournalFile:
         # Channels stand before all messages of the chunk, so a reader finds them without walking it.
         relayed: dict[int, int] = {}  # channel of a writer on a host without a node -> timestamp of its last message
         writers: dict[int, int] = {}  # channel -> identity of that writer
-        for key in {(info.sender, _writer_of(info)): None for _, info in run}:
+        for key in dict.fromkeys(self._channel_of(payload, info) for payload, info in run):
             if key not in self._channels:
                 self._channels[key] = len(self._channels) + 1
                 channel_records.append(encode_channel(self.head, self._channels[key], *key))
@@ -221,7 +223,7 @@ class JournalFile:
             published = info.source_timestamp
             if not 0 < published <= U64_MAX:
                 published = log_time
-            channel = self._channels[info.sender, _writer_of(info)]
+            channel = self._channels[self._channel_of(payload, info)]
             if relayed and channel in relayed and info.source_timestamp:
                 relayed[channel] = published  # what a node says in its name has none, and says nothing of how far it is
             size = len(payload)
@@ -263,6 +265,13 @@ class JournalFile:
             self.relays.note(writers[channel], published)
         self.position += len(run)
         self.last, self._log_time = (view_id, sequence), log_time
+
+    def _channel_of(self, payload: bytes, info: Info) -> tuple[int, int]:
+        """Sender and writer, with the tag or type of the message, as channels have it."""
+        writer = info.relay << 16 | info.writer
+        if info.tag:
+            return info.sender, info.tag << TAG_SHIFT | writer
+        return info.sender, (self.head.type_of(payload) << TYPE_SHIFT if self._tells_types else 0) | writer
 
     def _show(self, head: bytes, rest: list[bytes], end: int) -> None:
         """Write `head` and `rest` at the end of the data, with padding from `end` on; visible with the last write."""
@@ -334,7 +343,7 @@ def _summary_of(head_bytes: bytes) -> Summary:
         _, length = RECORD.unpack_from(head_bytes, offset)
         records.append(head_bytes[offset : offset + RECORD.size + length])
         offset += RECORD.size + length
-    return Summary(head_bytes, records[1], len(records[-1]))
+    return Summary(head_bytes, records[1:-1], len(records[-1]))
 
 
 def _index_record(channel: int, pairs: list[int]) -> bytes:
@@ -353,11 +362,6 @@ def _index_offsets(entries: dict[int, list[int]], start: int) -> dict[int, int]:
         offsets[channel] = start
         start += INDEX.size + len(pairs) // 2 * INDEX_ENTRY
     return offsets
-
-
-def _writer_of(info: Info) -> int:
-    """The number of its writer, with the message's tag, as channels have it."""
-    return info.tag << TAG_SHIFT | info.relay << 16 | info.writer
 
 
 def _out_of_order(topic: str, info: Info, view_id: int, sequence: int, index: int) -> JournalError:
