@@ -32,7 +32,6 @@ from spindle.journal.format import (
     LIVE_TRAILER,
     MESSAGE,
     MESSAGE_FIXED,
-    PAGE,
     RECORD,
     SEQUENCE_SPAN,
     TAG_SHIFT,
@@ -48,11 +47,10 @@ from spindle.journal.format import (
     encode_keys,
     padding_header,
 )
+from spindle.journal.growing import RESERVE_MIN, GrowingFile, begin, round_up
 from spindle.journal.names import UNFINISHED_SUFFIX, file_name
 from spindle.journal.relays import Relays, identity_of
 
-RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
-RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
 # Limits of a file that a later life may go on with: each opening reads it whole, and keeps 35 to 45 bytes about each of
 # its commits in memory, or 150 of the last few hundred.
 GO_ON_BYTES, GO_ON_COMMITS = 4 << 20, 1024
@@ -105,17 +103,12 @@ class Whole(NamedTuple):
         return self.end < GO_ON_BYTES and self.summary.commits < GO_ON_COMMITS and len(self.channels) < CHANNELS_MAX
 
 
-class JournalFile:
+class JournalFile(GrowingFile):
     """A live file. Made by `create` or `go_on`."""
 
     def __init__(self, files: Files, handle: int, path: Path, head: Head, head_bytes: bytes, size: int) -> None:
-        self._files = files
-        self._handle = handle
-        self.path = path
+        super().__init__(files, handle, path, len(head_bytes), size)
         self.head = head
-        self.end = len(head_bytes)  # where the next commit goes; a padding header stands there
-        self.size = size  # of the file, padding and footer included
-        self._reserve = RESERVE_MIN
         self._summary = _summary_of(head_bytes)
         self._channels: dict[tuple[int, int], int] = {}  # (sender, writer) -> channel id
         self._log_time = 0
@@ -134,13 +127,8 @@ class JournalFile:
         path = directory / file_name(head.topic, head.node_id, head.number)
         unfinished = path.with_name(path.name.removesuffix(".mcap") + UNFINISHED_SUFFIX)
         data = encode_head(head)
-        size = _round_up(len(data) + RESERVE_MIN)
-        handle = files.create(unfinished)
+        handle, size = begin(files, unfinished, data)
         try:
-            files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
-            files.allocate(handle, 0, size)
-            files.write(handle, [data, padding_header(len(data), size)], 0)
-            files.sync(handle)
             files.rename(unfinished, path)
             files.sync_directory(directory)
         except BaseException:
@@ -154,7 +142,7 @@ class JournalFile:
         this returns. A process that dies meanwhile leaves the file whole, closed or live."""
         handle = files.open(whole.path, writable=True)
         try:
-            size = _round_up(files.size(handle) + RESERVE_MIN)
+            size = round_up(files.size(handle) + RESERVE_MIN)
             # Longer first, up to another footer; then the padding that leads there, over the beginning of the summary.
             files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
             files.allocate(handle, 0, size)
@@ -258,7 +246,7 @@ class JournalFile:
             channel_records=channel_records, record_length=len(seal), record=record, keys_length=len(keys_record),
             keys=keys if keys_record else (),
         )
-        self._show(chunk, [body, indexes, keys_record, seal], layout.end)
+        self.show(chunk, [body, indexes, keys_record, seal], layout.end)
         self._summary.add(layout)
         self._last_layout = layout
         for channel, published in relayed.items():
@@ -273,25 +261,6 @@ class JournalFile:
             return info.sender, info.tag << TAG_SHIFT | writer
         return info.sender, (self.head.type_of(payload) << TYPE_SHIFT if self._tells_types else 0) | writer
 
-    def _show(self, head: bytes, rest: list[bytes], end: int) -> None:
-        """Write `head` and `rest` at the end of the data, with padding from `end` on; visible with the last write."""
-        if end + RECORD.size > self.size - len(LIVE_TRAILER):
-            self._grow(end + RECORD.size)
-        visible, hidden = head[: RECORD.size], head[RECORD.size :]
-        self._files.write(self._handle, [hidden, *rest, padding_header(end, self.size)], self.end + RECORD.size)
-        self._files.write(self._handle, [visible], self.end)
-        self.end = end
-
-    def _grow(self, needed: int) -> None:
-        """Make room for data up to byte `needed`, and some more."""
-        old = self.size
-        self.size = _round_up(max(needed, old) + self._reserve)
-        self._reserve = min(2 * self._reserve, RESERVE_MAX)
-        # After the first write the file ends with a new footer; until the last one its padding leads to the old footer.
-        self._files.write(self._handle, [LIVE_TRAILER], self.size - len(LIVE_TRAILER))
-        self._files.allocate(self._handle, old, self.size - old)
-        self._files.write(self._handle, [padding_header(self.end, self.size)], self.end)
-
     @property
     def whole(self) -> Whole | None:
         """What going on with it takes, once it is closed; None without a commit."""
@@ -300,39 +269,9 @@ class JournalFile:
         return Whole(self.path, self.head, self._head_bytes, self.end, self._last_layout, self._summary, self.relays,
                      self._channels)
 
-    def sync(self) -> None:
-        """Return when all commits are on the disk."""
-        self._files.sync(self._handle)
-
     def close(self) -> None:
         """Finish the file with its summary, on the disk when this returns."""
-        closing = self._summary.closing(self.end)
-        needed = self.end + len(closing)
-        if needed > self.size - len(LIVE_TRAILER):
-            self._grow(needed)
-        finish(self._files, self._handle, self.end, closing)
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Give the handle back and leave the file as it is. Idempotent."""
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            self._files.close(handle)
-
-
-def finish(files: Files, handle: int, end: int, closing: bytes) -> None:
-    """Turn a live file with room for it into a closed one: `closing` instead of the padding at `end`. Synced."""
-    files.write(handle, [closing[RECORD.size :]], end + RECORD.size)
-    # What the nine bytes show must be on the disk before them, else a closed file could have a damaged summary.
-    files.sync(handle)
-    files.write(handle, [closing[: RECORD.size]], end)
-    files.truncate(handle, end + len(closing))
-    files.sync(handle)
-
-
-def _round_up(size: int) -> int:
-    """Next multiple of a page, so that the footer at the file's end lies within one."""
-    return -(-size // PAGE) * PAGE
+        self.end_with(self._summary.closing(self.end))
 
 
 def _summary_of(head_bytes: bytes) -> Summary:

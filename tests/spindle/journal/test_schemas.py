@@ -1,6 +1,6 @@
 """Goal: journals say what other tools need to decode them: the schema of each message's type, whatever types a topic
 has, and nothing false. Journals of earlier versions stay readable, one of a later version says so.
-Method: journals in memory and on disk, whose topic's types are said by hand; other tools' view is the `mcap` library's."""
+Method: journals in memory and on disk, types said by hand; what other tools see is read by the `mcap` library."""
 
 from __future__ import annotations
 
