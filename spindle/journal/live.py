@@ -227,7 +227,7 @@ class JournalFile(GrowingFile):
         body = b"".join(parts)
         crc = zlib.crc32(body)
         chunk = CHUNK.pack(Opcode.CHUNK, CHUNK_FIXED + len(body), start_time, log_time, len(body), crc, 0, len(body))
-        indexes = b"".join(_index_record(channel, pairs) for channel, pairs in entries.items())
+        indexes = b"".join(index_record(channel, pairs) for channel, pairs in entries.items())
         if self._index_next is not None:
             self._index_shift, self._index_next = self._index_next - first_index, None
         index_start = self.end + len(chunk) + len(body)
@@ -285,7 +285,7 @@ def _summary_of(head_bytes: bytes) -> Summary:
     return Summary(head_bytes, records[1:-1], len(records[-1]))
 
 
-def _index_record(channel: int, pairs: list[int]) -> bytes:
+def index_record(channel: int, pairs: list[int]) -> bytes:
     """Message Index record of `channel`; `pairs` is log time, offset, log time, offset..."""
     table = array("Q", pairs)
     if sys.byteorder != "little":
