@@ -21,6 +21,7 @@ from spindle.cli.common import (
 from spindle.cli.topics import as_object
 from spindle.client.holding import holders
 from spindle.config.settings import size_text
+from spindle.group.endpoints import PORT
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,12 +68,13 @@ def state_of(session: Session) -> dict[str, Any]:
     """
     state = session.status()
     view = session.view()
-    endpoints = session.endpoints()
+    announced = session.endpoints(everything=True)
+    endpoints = [one for one in announced if one.kind == PORT]
     own_topics = {one.get("name"): one for one in state.get("topics", ()) if isinstance(one, dict)}
     topics = []
     for info in session.topics():
         own = own_topics.get(info.spec.name, {})
-        held_up_by = [holder_object(one) for one in holders(own, endpoints)]
+        held_up_by = [holder_object(one) for one in holders(own, announced)]
         topics.append({**own, **as_object(info, [one for one in endpoints if one.topic == info.spec.name]),
                        "held_up_by": held_up_by})
     members = state.get("members") or [{"node_id": node} for node in view.node_ids]
@@ -175,7 +177,8 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
 def holder_object(one: Holder) -> dict[str, Any]:
     """Whom a topic waits for, for JSON; "text" is the same in words."""
     readers = [{"application": name, "pid": pid} for name, pid in one.readers]
-    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers, "text": str(one)}
+    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers,
+            "journal": one.journal, "text": str(one)}
 
 
 def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | None, int | None, list[int]]:

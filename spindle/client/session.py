@@ -398,7 +398,8 @@ class Session:
         reply, frame = self._channel.request(timeout_s / 2, get_status=pb.GetStatus())
         frame.close_fds()
         state = json.loads(reply.status.json)
-        reply, frame = self._channel.request(timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic))
+        reply, frame = self._channel.request(
+            timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic, everything=True))
         frame.close_fds()
         endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
         return [holder for one in state.get("topics", ()) if one.get("name") == topic

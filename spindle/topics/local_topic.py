@@ -15,7 +15,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import errno
 import itertools
 import logging
 from collections import deque
@@ -31,6 +33,7 @@ from spindle.restart.catching_up import CatchingUp, guides
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
 from spindle.restart.history import Donation, Message, local_reader
 from spindle.restart.tables import TableState, become
+from spindle.topics.journals import open_journal
 from spindle.topics.ports import ReaderPort, WriterPort
 
 if TYPE_CHECKING:
@@ -46,6 +49,8 @@ LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, wh
 ROOM_POLL_S = 0.002  # between two looks at a full log
 APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NOTE_AGAIN_S = 1.0  # after which something that found no room on the disk is tried again
 LOG = logging.getLogger("spindle.node")
 
 
@@ -79,6 +84,7 @@ class LocalTopic:
         self.log: DeliveryLog | None = None
         self.timing: Timing | None = None  # what the order has said of time, since the node became a member
         self.on_noted: Callable[[], None] = lambda: None  # something was noted there that the engine has not delivered
+        self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # the journal has no room; "": it has
         self.types = KeptTypes(topic.spec.name)  # of what is kept here; empty while the node is no member
         self.types_written: Callable[[], set[bytes]] = set  # keys of those that somebody may write
         self.writers: list[WriterPort] = []
@@ -428,19 +434,19 @@ class LocalTopic:
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._on_failure, error)
 
+        def on_halt(reason: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
+                loop.call_soon_threadsafe(self.on_halt, self.spec.name, reason)
+
         def before_commit(view_id: int) -> None:
             # The holders first: once a message of their view is on disk, it may be acknowledged.
             noted = self._noted
             ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
 
         def make() -> Journal:
-            from spindle.journal import Journal
-
-            assert config.journal_dir is not None
-            return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
-                           fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
-                           max_file_size=config.journal_max_file_size, group=group, held=held,
-                           before_commit=before_commit, known=known, types=lambda: kept.said)
+            return open_journal(config, self.spec, self.node_id, reader, on_durable, on_failure, group=group,
+                                held=held, before_commit=before_commit, known=known, types=lambda: kept.said,
+                                on_halt=on_halt)
 
         async def start() -> Journal:
             return await loop.run_in_executor(None, make)
@@ -490,8 +496,11 @@ class LocalTopic:
             await asyncio.sleep(ROOM_POLL_S)
         await self.journal_is_durable()
 
-    def _note(self, holders: Holders) -> None:
-        """Has the ledger name the present members, now and before anything of theirs is acknowledged."""
+    def _note(self, holders: Holders, again: bool = False) -> None:
+        """Has the ledger name the present members, now and before anything of theirs is acknowledged. `again`: if they
+        still are."""
+        if again and self._noted != holders:
+            return
         self._noted = holders
         ledger = self._questions.ledger(self.spec.name)
 
@@ -500,10 +509,16 @@ class LocalTopic:
                 ledger.update(**_holding(holders))
 
         def look(done: asyncio.Future[None]) -> None:
-            if not done.cancelled() and (error := done.exception()) is not None:
+            if done.cancelled() or (error := done.exception()) is None:
+                return
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                # Nothing of theirs is acknowledged meanwhile: the journal writes them down before its next commit.
+                loop.call_later(NOTE_AGAIN_S, self._note, holders, True)
+            else:
                 self._on_failure(Exception(str(error)) if not isinstance(error, Exception) else error)
 
-        asyncio.get_running_loop().run_in_executor(None, write).add_done_callback(look)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, write).add_done_callback(look)
 
     # --- the end
 
