@@ -45,6 +45,13 @@ this may be done beside a running node.
 """
 
 EXPORT_EPILOG = """\b
+Formats:
+  jsonl, csv  a line for each message
+  mcap        a recording, as of `spindle record`: each sample by itself with
+              its schema, also those of order groups and coherent sets; of all
+              journals there are, unless --topic or --node choose
+
+\b
 Payloads:
   base64  as it is, the field is called "payload" (the default)
   text    UTF-8; what isn't is shown with backslashes
@@ -216,7 +223,9 @@ def repair(path: Path, topic: str | None, node_id: int | None) -> int:
 @journal.command(epilog=EXPORT_EPILOG)
 @path_argument
 @click.option("-o", "--out", default="-", show_default="stdout", metavar="FILE", help="Where to write.")
-@click.option("-f", "--format", "style", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
+@click.option(
+    "-f", "--format", "style", type=click.Choice(["jsonl", "csv", "mcap"]), default="jsonl", show_default=True
+)
 @click.option(
     "-p",
     "--payload",
@@ -232,7 +241,9 @@ def repair(path: Path, topic: str | None, node_id: int | None) -> int:
 def export(
     path: Path, out: str, style: str, payload: str, topic: str | None, node_id: int | None, skip_damaged: bool
 ) -> int:
-    """Write the messages of one journal as JSON lines or CSV."""
+    """Write the messages of one journal as JSON lines or CSV; or of several as a recording, for other tools."""
+    if style == "mcap":
+        return export_recording(path, out, topic, node_id, skip_damaged)
     from spindle.journal.tools import export as journal_export
 
     # a bar between the lines of stdout on the same terminal would spoil both
@@ -242,6 +253,26 @@ def export(
         )
     if out != "-":
         note(f"{count:,} messages written to {out}")
+    return 0
+
+
+def export_recording(path: Path, out: str, topic: str | None, node_id: int | None, skip_damaged: bool) -> int:
+    """Journals as a recording."""
+    from spindle.cli.recordings.converting import convert
+    from spindle.journal.playing import close_all, open_all
+    from spindle.journal.reading import find_journals
+
+    if out == "-":
+        raise click.UsageError("--format mcap writes a file: name it with --out")
+    journals = find_journals(path, topic, node_id)
+    opened = []
+    try:
+        for one in journals:
+            opened += [[file for of in open_all(one.paths) for file in of]]
+        count = convert(opened, Path(out), skip_damaged=skip_damaged)
+    finally:
+        close_all(opened)
+    note(f"{count:,} messages of {len(journals)} journals written to {out}")
     return 0
 
 

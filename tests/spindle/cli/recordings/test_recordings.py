@@ -39,6 +39,7 @@ from tests.spindle.cli.recordings.programs import (
     recording,
 )
 from tests.spindle.cli.support import Cli, spawn
+from tests.spindle.daemons import daemons
 from tests.support import wait_until
 
 
@@ -182,21 +183,25 @@ def test_instances_end_as_they_did(cli: Cli, node: dds.DomainParticipant, tmp_pa
         written(writers[0], FIX("a0", 7))
     for writer in writers[:2]:
         writer.close()
-    with out.open("rb") as file:
-        found = [(channel.metadata.get("what"), schema is None)
-                 for schema, channel, _ in make_reader(file).iter_messages()]
-    assert [what for what, _ in found if what] == ["disposed", "unregistered", "closed"]
-    assert all((what is None) != without for what, without in found)
+    found = said(out)
+    assert [what for what, *_ in found if what] == ["disposed", "unregistered", "closed"]
+    assert all((what is None) != without for what, without, _ in found)
+    again = tmp_path / "again.mcap"
     reader = dds.DataReader(node, dds.Topic(node, "again", FIX))
-    with Collecting(reader) as collecting:
+    with recording(["again"], again, node, ["again"]), Collecting(reader) as collecting:
         played(cli, out, "--speed", 0, "--rename", "fixes=again")
         wait_until(lambda: sum(hasattr(one, "altitude") for _, one, _ in collecting.got) >= 7)
-        states = [(getattr(one, "altitude", None), state) for _, one, state in collecting.got]
-    alive, disposed = dds.InstanceState.Alive, dds.InstanceState.NotAliveDisposed
-    no_writers = dds.InstanceState.NotAliveNoWriters
-    assert states[:6] == [(n // 2, alive) for n in range(6)]
-    assert [state for _, state in states[6:9]] == [disposed, no_writers, no_writers]
-    assert states[9][0] == 7  # which the end of the replay may have ended already
+    assert said(again)[:len(found)] == found
+    assert {what for what, *_ in said(again)[len(found):]} <= {"closed"}  # the replay's own end
+    ends = {state for _, one, state in collecting.got if not hasattr(one, "altitude")}
+    assert dds.InstanceState.NotAliveNoWriters in ends
+
+
+def said(path: Path) -> list[tuple[str | None, bool, bytes]]:
+    """Of each message of a recording what it says if it is no sample, whether it is without a schema, and its bytes."""
+    with path.open("rb") as file:
+        return [(channel.metadata.get("what"), schema is None, message.data)
+                for schema, channel, message in make_reader(file).iter_messages()]
 
 
 def test_types_that_changed_are_told_apart(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
@@ -392,11 +397,9 @@ def test_a_bag_of_ros_2(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -
                 publish_time=number + 1)
         writer.finish()
     assert "my_msgs/msg/Pose" in cli("replay", bag, "--list").out
-    played(cli, bag, "--level", "volatile")
-    (kind,) = dds.dynamic.get_types_for_topic(node, "/pose")  # what was played onto it is kept, and so is its type
-    assert kind.name == "my_msgs::msg::dds_::Pose_"
     cls = class_of_message("my_msgs/msg/Pose", NESTED.encode())
     reader = dds.DataReader(node, dds.Topic(node, "/pose", cls))
+    assert reader.topic.typename == "my_msgs::msg::dds_::Pose_"
     out = tmp_path / "again.mcap"
     with Collecting(reader) as collecting, recording(["/pose"], out, node, ["/pose"]):
         played(cli, bag, "--speed", 0)
@@ -462,3 +465,87 @@ def test_a_full_disk_ends_a_recording_that_stays_whole(cli: Cli, node: dds.Domai
     file = PlayedFile(out)
     assert not file.problem and all(len(one.payload) == 16000 for one in file.messages())
     file.close()
+
+
+def logged(name: str, of: object, node: dds.DomainParticipant, **more: Any) -> dds.Topic[Any]:
+    return dds.Topic(node, name, of, dds.Qos(dds.Policy.Durability.Persistent), **more)
+
+
+@pytest.fixture
+def logging_node(runtime_dir: Path, tmp_path: Path) -> Iterator[dds.DomainParticipant]:
+    """A program at a daemon that keeps journals in tmp_path / "journals"."""
+    with daemons(runtime_dir, 1, ["--journal-dir", str(tmp_path / "journals")]), dds.DomainParticipant() as participant:
+        yield participant
+
+
+def test_journals_are_decoded_by_others(cli: Cli, logging_node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """As they stand: each topic's file has its schema."""
+    writers = [dds.DataWriter(logging_node, logged(name, of, logging_node))
+               for name, of in (("state", STATE), ("record", RECORD), ("text", StringValue), ("raw", bytes))]
+    for number in range(5):
+        for writer, sample in zip(writers, (a_state(number), (number, 7), StringValue(value=str(number)), b"x"),
+                                  strict=True):
+            written(writer, sample)
+    assert all(writer.wait_for_acks(LONG, persisted=True) for writer in writers)
+    found: dict[str, list[Any]] = {}
+    for path in sorted((tmp_path / "journals").glob("*.mcap")):
+        with path.open("rb") as file:  # while the node writes them
+            for schema, channel, message in NonSeekingReader(file).iter_messages():
+                assert schema is not None
+                found.setdefault(channel.topic, []).append((schema, channel.message_encoding, message.data))
+        with path.open("rb") as file:
+            if "record" in path.name or "text" in path.name:
+                decoded = [one.decoded_message for one in NonSeekingReader(
+                    file, decoder_factories=[Protobuf(), Ros1()]).iter_decoded_messages()]
+                assert [getattr(one, "time", None) or getattr(one, "value", 0) for one in decoded] in (
+                    [0, 1.0, 2.0, 3.0, 4.0], list("01234"))
+    assert {topic: (of[0][0].encoding, of[0][1]) for topic, of in found.items()} == {
+        "state": ("omgidl", "cdr"), "record": ("ros1msg", "ros1"), "text": ("protobuf", "protobuf"),
+        "raw": ("", "application/octet-stream")}
+    store = get_typestore(Stores.EMPTY)
+    schema = found["state"][0][0]
+    store.register(get_types_from_idl(schema.data.decode()))
+    assert [store.deserialize_cdr(data, "flight/State").name for *_, data in found["state"]] == [
+        f"n{number}" for number in range(5)]
+
+
+def test_journals_are_played_and_exported(cli: Cli, logging_node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """Also of an order group, whose messages are packets; from a live node's directory."""
+    publisher = dds.Publisher(logging_node)
+    one = dds.DataWriter(publisher, logged("one", STATE, logging_node, order="group"))
+    two = dds.DataWriter(publisher, logged("two", RECORD, logging_node, order="group"))
+    alone = dds.DataWriter(logging_node, logged("alone", FIX, logging_node))
+    for number in range(20):
+        one.write(a_state(number))
+        two.write((number, 0))
+        written(alone, FIX(f"a{number % 3}", number))
+    alone.dispose(FIX("a1", 0))
+    assert all(writer.wait_for_acks(LONG, persisted=True) for writer in (one, two, alone))
+    journals, out = tmp_path / "journals", tmp_path / "out.mcap"
+    result = cli("journal", "export", journals, "--format", "mcap", "-o", out)
+    assert result.code == 0, result.err
+    for source in (out, journals):
+        listed = {one["topic"]: one for one in cli("replay", source, "--list", "--json").json["topics"]}
+        assert {name: (of["types"], of["order"], of["level"]) for name, of in listed.items()} == {
+            "one": (["flight::State"], "group", "logged"), "two": (["numpy(time:f8,feet:f4)"], "group", "logged"),
+            "alone": (["flight::Fix"], "", "logged")}
+        read = [dds.DataReader(logging_node, dds.Topic(logging_node, name, of, order=order)) for name, of, order in (
+            ("x_one", STATE, "x_group"), ("x_two", RECORD, "x_group"), ("x_alone", FIX, ""))]
+        with Collecting(*read) as collecting:
+            played(cli, source, "--speed", 0, "--level", "atomic", "--rename", "one=x_one", "--rename", "two=x_two",
+                   "--rename", "group=x_group", "--rename", "alone=x_alone")
+            wait_until(lambda: len([one for one in collecting.got if hasattr(one[1], "number")
+                                    or getattr(one[1], "dtype", None) is not None]) >= 40)
+            in_order = sorted((one.sample_info.view_id, one.sample_info.sequence, topic, one)
+                              for topic, one, _ in collecting.got if topic != "x_alone")
+            assert [one.number if topic == "x_one" else one.time for *_, topic, one in in_order] == [
+                number for number in range(20) for _ in range(2)]
+            wait_until(lambda: sum(topic == "x_alone" for topic, *_ in collecting.got) > 20)
+            ends = [state for topic, sample, state in collecting.got
+                    if topic == "x_alone" and not hasattr(sample, "altitude")]
+            assert dds.InstanceState.NotAliveDisposed in ends
+        for reader in read:
+            reader.close()
+    with out.open("rb") as file:
+        names = [channel.topic for schema, channel, _ in make_reader(file).iter_messages() if schema is not None]
+    assert names.count("one") == names.count("two") == names.count("alone") == 20
