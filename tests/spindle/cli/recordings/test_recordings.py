@@ -177,6 +177,7 @@ def test_instances_end_as_they_did(cli: Cli, node: dds.DomainParticipant, tmp_pa
         for number, writer in enumerate(writers):
             written(writer, FIX(f"a{number}", number), FIX("shared", number))
         writers[0].dispose(FIX("a0", 0))
+        assert writers[0].wait_for_acks(LONG)  # else the node may take them in the other order
         writers[1].unregister_instance(FIX("a1", 0))
         assert writers[0].wait_for_acks(LONG) and writers[1].wait_for_acks(LONG)
         writers[2].close()
