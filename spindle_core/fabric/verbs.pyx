@@ -144,7 +144,7 @@ cdef class VerbsFabric(Fabric):
     def adopt_row(self, Mapping row not None):
         """Reads this member's posts from a row that was made elsewhere: peers of this host map the same one."""
         cdef ibv_mr *region
-        if self.row is not None:
+        if self.row is not None or self.closed:
             raise ValueError("this fabric has its row: one epoch, one fabric")
         region = self.pairs.device.add_region(row.base, row.size, IBV_ACCESS_LOCAL_WRITE)
         self.row_region = <uintptr_t>region
@@ -173,8 +173,8 @@ cdef class VerbsFabric(Fabric):
         cdef Reach r
         cdef ibv_mr *region
         self.check_peer(peer)
-        if self.row is None:
-            raise ValueError("make_row first")
+        if self.row is None or self.closed:
+            raise ValueError("make_row first, and close() last")
         if peer in self.rows:
             r = self.rows[peer]
             if row is not None and r.copy is not row:
@@ -358,6 +358,7 @@ cdef class VerbsFabric(Fabric):
             for ahead in (False, True):
                 p = link_to(&self.state, peer, ahead)
                 if p == NULL or link_gone(p):
+                    r.marks[ahead] = <uint64_t>-1      # whatever the device has of it goes with the queue pair
                     continue
                 if r.kept:
                     link_finish(self.state.node, p, ahead, self.epoch + 1)
@@ -472,7 +473,6 @@ cdef class VerbsFabric(Fabric):
             if r.region and self.is_over(r):
                 self.pairs.device.end_region(<ibv_mr *>r.region)
                 r.region = 0
-                r.copy = None
             if r.reads and self.has_left(r):
                 r.reads = False
                 r.pair.posts -= self.posts

@@ -338,10 +338,13 @@ cdef class VerbsPairs:
         return not self.remains
 
     def close(self):
-        """Ends all connections, and gives back what is pinned. Not while driven. Idempotent."""
+        """Ends all connections, closes the fabrics that have them, and gives back what is pinned. Not while driven.
+        Idempotent."""
         cdef Pair pair
         if self.device is None:
             return
+        for fabric in list(self.fabrics):
+            fabric.close()
         for pair in list(self.pairs.values()):
             for link in (pair.place, pair.place + self.state.n_places):
                 if u32_load_relaxed(&self.state.links[<uint32_t>link].connected):

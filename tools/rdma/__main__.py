@@ -41,7 +41,8 @@ FABRIC = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/fabric/
           "tests/spindle_core/fabric/test_verbs_stranger.py")
 REGIONS = "tests/spindle_core/fabric/regions/test_verbs.py"
 LINKS = "tests/spindle_core/links/test_verbs.py"
-TESTS = (*FABRIC, REGIONS, LINKS, "tests/spindle_core/test_over_verbs.py")
+CORE = ("tests/spindle_core/test_over_verbs.py", "tests/spindle/node/test_over_verbs.py")
+TESTS = (*FABRIC, REGIONS, LINKS, *CORE)
 PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
 SYSTEM_PYTHON = "/usr/bin/python3"
 TESTS_DOCTOR = ("tests/spindle/rdma/test_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
@@ -152,8 +153,8 @@ STEPS = (
         300, judge_tests, share="a",
     ),
     Step(
-        "core", "one order across views over verbs; posts for each message",
-        (pytest_command("core", "tests/spindle_core/test_over_verbs.py"),),
+        "core", "one order across views over verbs, whose connections nodes keep; posts for each message",
+        (pytest_command("core", *CORE),),
         180, judge_tests, share="b",
     ),
     Step(

@@ -8,7 +8,6 @@ and destroyed is what the kernel says.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,15 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spindle_core.fabric.verbs_address import Address
+from tests.spindle_core.fabric import test_verbs
 from tests.spindle_core.fabric.conformance import BOUND_S
-from tests.spindle_core.fabric.test_verbs import HASTY, LANE, TIGHT, TestVerbs
+from tests.spindle_core.fabric.test_verbs import HASTY, LANE, TIGHT
 from tests.spindle_core.fabric.verbs_peers import (
-    ROW_SIZE,
     VerbsPeer,
     connect,
     failure,
-    install,
-    make_peers,
     needs_verbs,
     pump,
 )
@@ -142,7 +139,7 @@ def make(request: pytest.FixtureRequest) -> Iterable[Callable[..., list[Node]]]:
         node.end()
 
 
-class TestKeptPairs(TestVerbs):
+class TestKeptPairs(test_verbs.TestVerbs):
     """The fabric's promise in the second view of the same connections, with the first one's last posts before it."""
 
     @staticmethod

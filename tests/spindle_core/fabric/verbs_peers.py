@@ -70,16 +70,6 @@ def connect(peers: list[VerbsPeer]) -> list[VerbsPeer]:
     return peers
 
 
-def install(peers: list[VerbsPeer], before: list[VerbsPeer]) -> list[VerbsPeer]:
-    """Each peer goes on from the one before, if that is there: as Engine.install does."""
-    for peer in peers:
-        peer.fabric.begin()
-        for old in before:
-            if old.fabric.pairs is peer.fabric.pairs:
-                old.fabric.goodbye(peer.fabric)
-    return peers
-
-
 def make_peers(n: int, **more: Any) -> list[VerbsPeer]:
     return connect([VerbsPeer(rank, n, **more) for rank in range(n)])
 
