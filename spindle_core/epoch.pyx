@@ -196,9 +196,10 @@ cdef class Epoch(ControlRows):
         fabric.local_address(rank)         # makes the copy of the peer's row; nothing lands in it before connect()
         self.say_row(rank, fabric.copy_of(rank), incarnation, layout_hash, row_size)
         row = self.connect(rank, "verbs", address)
-        if row is not None:
-            self.take_row(rank, row, False)
-        return row is not None
+        if row is False:
+            return False
+        self.take_row(rank, row, False)
+        return True
 
     cdef int say_row(self, rank, Mapping row, incarnation, layout_hash, row_size) except -1:
         """Writes what a peer says of its row into this node's copy; ValueError if this view expects another one."""

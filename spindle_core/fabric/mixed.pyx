@@ -206,7 +206,7 @@ cdef class MixedFabric(Fabric):
 
     def connect(self, peer, str name, *how):
         """Makes a peer reachable by the part `name`, as that one's connect(peer, *how) does; returns what it returns
-        (None: it is not reachable yet).
+        (False: it is not reachable yet).
 
         ValueError if the peer has its part already.
         """
@@ -214,8 +214,8 @@ cdef class MixedFabric(Fabric):
         if self.state.part_of[<uint32_t>peer] != NO_PART:
             raise ValueError(f"peer {peer} is connected by {self.part_of(peer)} already")
         answer = self.parts[name].connect(peer, *how)
-        if answer is None:
-            return None
+        if answer is False:
+            return False
         self.state.part_of[<uint32_t>peer] = self.order.index(name)
         return answer
 

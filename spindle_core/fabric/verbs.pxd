@@ -39,6 +39,6 @@ cdef class VerbsFabric(Fabric):
 
     cdef int take_pair(self, uint32_t peer, Reach r) except -1
     cdef int say_address(self, Reach r) except -1
-    cdef int reach(self, uint32_t peer, Reach r, object theirs) except -1
+    cdef bint reach(self, uint32_t peer, Reach r, object theirs) except -1
     cdef bint is_over(self, Reach r)
     cdef bint has_left(self, Reach r)

@@ -225,7 +225,7 @@ cdef class VerbsFabric(Fabric):
 
     def connect(self, peer, bytes address not None, Mapping row=None):
         """Makes a peer reachable; `address`: what its local_address() has said for this member. Returns the copy of its
-        row (`row`, if this end was not made yet); or None: the peer still means a connection that is over here, and
+        row (`row`, if this end was not made yet); or False: the peer still means a connection that is over here, and
         will say another when it has this member's address.
 
         The own local_address() is another afterwards if the peer has a new end, and this one none that goes with it.
@@ -245,9 +245,9 @@ cdef class VerbsFabric(Fabric):
             raise ValueError(f"member {peer} is on another kind of network (InfiniBand or RoCE)")
         if theirs.row.size < self.row.size or theirs.rings < 2 or not theirs.page.size:
             raise ValueError(f"member {peer} has room for a row of {theirs.row.size} bytes, not {self.row.size}")
-        return r.copy if self.reach(peer, r, theirs) else None
+        return self.reach(peer, r, theirs) and r.copy
 
-    cdef int reach(self, uint32_t peer, Reach r, object theirs) except -1:
+    cdef bint reach(self, uint32_t peer, Reach r, object theirs) except -1:
         """Finds the connection that both mean; whether there is one.
 
         Each end is connected to one of the other's, or to none yet. Two that say each other are kept. One that is
@@ -271,14 +271,14 @@ cdef class VerbsFabric(Fabric):
             self.say_address(r)
             means_this = theirs.there == 0
         if not means_this or (pair.there and pair.there != theirs.queue_pair):
-            return 0
+            return False
         if not pair.there:
             self.pairs.connect(pair, theirs)
         to.remote_row = theirs.row.address
         to.remote_row_key = theirs.row.key
         to.place = pair.place
         r.attached = True
-        return 1
+        return True
 
     def begin(self):
         """As in Fabric: the queues become as long as this epoch needs them."""

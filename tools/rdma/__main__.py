@@ -124,8 +124,8 @@ def judge_views(name: str, guests: list[Guest]) -> str:
     for guest in guests[:-1]:
         if guest.status(name) != 0 or not guest.says("kept") or not guest.says("done"):
             return f"guest {guest.node}: failed"
-    if not guests[-1].killed:
-        return f"guest {guests[-1].node}: was not cut off"
+    if not guests[-1].killed or not guests[-1].says("left"):
+        return f"guest {guests[-1].node}: has not left, or was not cut off"
     for topic in ("first 2", "second 3", "third 3", "third 2"):
         said = [line for guest in guests for line in guest.lines if line.startswith(f"order {topic} ")]
         if len(said) != int(topic[-1]) or len(set(said)) != 1:

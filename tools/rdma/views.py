@@ -85,8 +85,8 @@ class Orders:
         self.to: asyncio.StreamWriter | None = None
 
     async def listen(self) -> None:
-        def take(_: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-            self.to = to
+        def take(kept: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+            self.kept, self.to = kept, to  # without its reader a connection ends
 
         self.server = await asyncio.start_server(take, port=ORDERS_PORT)
         await until(lambda: self.to, "the last guest")
@@ -118,8 +118,10 @@ async def come_and_go(contacts: tuple[str, ...], first: str) -> None:
         elif order == "leave":
             assert member is not None
             await member.node.stop()
+            say("left")
         else:
             say("cut my power")
+    raise SystemExit("the orders have ended")
 
 
 async def stay(member: Member, orders: Orders) -> None:

@@ -332,7 +332,7 @@ def test_a_pair_that_is_broken_is_made_anew(broken: str, make: Callable[..., lis
     for _ in range(10):
         for i, k in list(waiting):
             address = peers[i].fabric.local_address(k)
-            if peers[k].fabric.connect(i, address) is not None:
+            if peers[k].fabric.connect(i, address) is not False:
                 waiting.remove((i, k))
     assert waiting == []
     for node, peer in zip(view, peers, strict=True):
@@ -360,12 +360,12 @@ def test_two_ends_that_both_mean_what_is_gone(make: Callable[..., list[Node]]) -
     with pytest.raises(ValueError, match="can't be"):
         one.fabric.connect(1, elsewhere(theirs, queue_pair=theirs.queue_pair + 1))
     stale = {"queue_pair": theirs.queue_pair + 1, "there": mine.queue_pair + 1}
-    assert other.fabric.connect(0, elsewhere(mine, queue_pair=mine.queue_pair + 1, there=theirs.queue_pair + 1)) is None
-    assert one.fabric.connect(1, elsewhere(theirs, **stale)) is None
+    assert other.fabric.connect(0, elsewhere(mine, queue_pair=mine.queue_pair + 1, there=theirs.queue_pair + 1)) is False
+    assert one.fabric.connect(1, elsewhere(theirs, **stale)) is False
     anew = one.fabric.local_address(1)
     assert anew != mine.pack() and Address.parse(anew).there == 0
-    assert other.fabric.connect(0, anew) is not None
-    assert one.fabric.connect(1, other.fabric.local_address(0)) is not None
+    assert other.fabric.connect(0, anew) is not False
+    assert one.fabric.connect(1, other.fabric.local_address(0)) is not False
     for node, peer in ((a, one), (b, other)):
         node.install(peer)
     exchange([a, b], 64, 2)
