@@ -27,7 +27,7 @@ from libc.stdint cimport uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memset
 
-from spindle_core.atomics cimport u32_load_acquire, u32_load_relaxed, u64_load_acquire
+from spindle_core.atomics cimport u32_load_relaxed, u64_load_acquire
 from spindle_core.events cimport c_close, event_ring
 from spindle_core.fabric.fabric cimport LANES_FIXED, Fabric
 from spindle_core.fabric.lanes cimport lane_t

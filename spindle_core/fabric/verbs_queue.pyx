@@ -1,12 +1,12 @@
 """What waits to be sent over one reliable connection, and how it becomes lists of work requests.
 
-Posts wait in a queue whose size its epochs decide, an entry for each work request, joined with what waits as their lanes
-allow, and leave in lists, one doorbell of the device for each. The device's own send queue never overflows: `sent -
-done` work requests are in it, and never more than it was made for. Every `signal_every`-th one is signalled, four in a
-full queue, so that some completion is always on its way then; they complete in order, so one completion stands for all
-work requests before it. A short post is copied into its entry as it is at the post, and goes inline
-where the device can, else from registered bytes of its place in the device's queue; a longer one is read from the row
-when it is sent.
+Posts wait in a queue as long as the epochs need it, an entry for each work request, joined with what waits as their
+lanes allow, and leave in lists, one doorbell of the device for each. The device's own send queue never overflows: `sent
+- done` work requests are in it, and never more than it was made for. Every `signal_every`-th one is signalled, four in
+a full queue, so that some completion is always on its way then; they complete in order, so one completion stands for
+all work requests before it. A short post is copied into its entry as it is at the post, and goes inline where the
+device can, else from registered bytes of its place in the device's queue; a longer one is read from the row when it is
+sent.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free

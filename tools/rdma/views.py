@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from group import PATIENCE_S, PORT, digest, read, say, until, write
+
 from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec

@@ -173,7 +173,7 @@ def test_what_is_posted_last_lands_in_its_own_view(make: Callable[..., list[Node
     """One node has gone on and given its past back, while the other one's last posts still wait in the old view: they
     land in the old memory, in order, and break nothing. Only then does its key end."""
     a, b = make("ab", **TIGHT)
-    old_a, old_b = change([a, b], 1)
+    _, old_b = change([a, b], 1)
     registered = in_kernel("mr")
     new_a, new_b = connect([node.prepare([a, b], 2) for node in (a, b)])
     b.install(new_b)
@@ -360,7 +360,8 @@ def test_two_ends_that_both_mean_what_is_gone(make: Callable[..., list[Node]]) -
     with pytest.raises(ValueError, match="can't be"):
         one.fabric.connect(1, elsewhere(theirs, queue_pair=theirs.queue_pair + 1))
     stale = {"queue_pair": theirs.queue_pair + 1, "there": mine.queue_pair + 1}
-    assert other.fabric.connect(0, elsewhere(mine, queue_pair=mine.queue_pair + 1, there=theirs.queue_pair + 1)) is False
+    gone = elsewhere(mine, queue_pair=mine.queue_pair + 1, there=theirs.queue_pair + 1)
+    assert other.fabric.connect(0, gone) is False
     assert one.fabric.connect(1, elsewhere(theirs, **stale)) is False
     anew = one.fabric.local_address(1)
     assert anew != mine.pack() and Address.parse(anew).there == 0
