@@ -150,7 +150,7 @@ STEPS = (
     Step(
         "fabric", "conformance within a process and between several, accounting, faults, a program over pyverbs",
         (pytest_command("fabric", *FABRIC),),
-        300, judge_tests, share="a",
+        420, judge_tests, share="a",
     ),
     Step(
         "core", "one order across views over verbs, whose connections nodes keep; posts for each message",
