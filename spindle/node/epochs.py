@@ -132,12 +132,16 @@ class NextEpoch:
 
     def _make(self, view: View, ballot: int, rank: int) -> None:
         self._again = None
+        fabric = None
         try:
-            self._epoch = self._engine.new_epoch(
-                view.view_id, rank, view.node_ids, subgroups_of(view), self._fabric(view, rank))
+            fabric = self._fabric(view, rank)
+            self._epoch = self._engine.new_epoch(view.view_id, rank, view.node_ids, subgroups_of(view), fabric)
             self._make_ringers(view)
         except (ValueError, OSError, MemoryError) as error:
             self._drop_ringers()
+            self._epoch = None
+            if fabric is not None:
+                fabric.close()  # what it has registered
             short = shortage(error, f"view {view.view_id}")
             loop = asyncio.get_running_loop()
             self._lack = short
