@@ -2,6 +2,7 @@
 from libc.stdint cimport uint64_t
 
 from spindle_core.doorbell cimport Doorbell
+from spindle_core.larges cimport Larges
 from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport cursor_page, log_record
 from spindle_core.log cimport log_t
@@ -31,6 +32,7 @@ cdef class DeliveryLog:
     cdef object last_copy           # of the table: a weak reference to it, and the version that it has
     cdef object engine_lock
     cdef Timing timing
+    cdef Larges larges
 
     cdef log_t *pointer(self) noexcept
     cdef int check_open(self) except -1

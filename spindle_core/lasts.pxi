@@ -34,7 +34,7 @@ from spindle_core.lasts cimport (
     last_t,
     lasts_t,
 )
-from spindle_core.layout cimport LOG_DATA, log_record, record_stride
+from spindle_core.layout cimport LOG_DATA, LOG_LARGE, log_record, record_stride
 
 
 # --- samples
@@ -303,7 +303,7 @@ cdef void lasts_copy(lasts_t *l, char *ring) noexcept nogil:
         r = <log_record *>(ring + position)
         r.position = position
         r.size = x.size
-        r.kind = LOG_DATA
+        r.kind = LOG_LARGE if x.large else LOG_DATA
         r.tag = x.tag
         r.writer_id = x.writer_id
         r.key = x.key

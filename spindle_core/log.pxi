@@ -17,6 +17,7 @@ from spindle_core.atomics cimport (
 from spindle_core.layout cimport (
     LOG_DATA,
     LOG_JUMP,
+    LOG_LARGE,
     align_up,
     cursor_page,
     log_header,
@@ -87,6 +88,8 @@ cdef inline bint drop_oldest(log_t *log, uint64_t held) noexcept nogil:
     log.oldest_position += record_stride(r.size)
     log.oldest_offset += record_stride(r.size)
     log.oldest_index += 1
+    if r.kind == LOG_LARGE:
+        log_pop_larges_before(log, log.oldest_position)
     return True
 
 
@@ -97,6 +100,7 @@ cdef inline void return_to_hot(log_t *log) noexcept nogil:
     middle of the free space. Whoever reads on from this position does so after it saw a newer tail.
     """
     log.tail_offset = 0
+    log_pop_larges_before(log, log.tail)
     log.oldest_position = log.tail
     log.oldest_offset = 0
     log.oldest_index = log.count

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
+from spindle.applications.larges import ApplicationLarges
 from spindle.applications.links import ApplicationLinks
 from spindle.applications.notices import Notices
 from spindle.applications.open_ports import OpenPort, OpenPorts
@@ -56,7 +57,7 @@ from spindle.group.types import check_type
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
-from spindle.transport.wire import Connection, Frame, Limits
+from spindle.transport.wire import Connection, Frame, Limits, close_all
 
 if TYPE_CHECKING:
     from spindle.node.node import Node
@@ -118,6 +119,7 @@ class Application:
         self.watching = False
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
+        self._larges = ApplicationLarges(self._node.large_samples, self._ports, self.quota)
         self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
@@ -230,12 +232,14 @@ class Application:
     async def _close_everything(self) -> None:
         """Ports first: a dead writer's claim must not hold anything. Then those of requests that are still running."""
         self.notices.end()
+        self._larges.end()
         await self._links.end()
         await self._ports.close_all()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _close_port(self, port: OpenPort) -> None:
+        self._larges.port_closed(port.number)
         await self._ports.close(port)
 
     # --- requests
@@ -428,6 +432,28 @@ class Application:
     async def _get_status(self, request: pb.Request) -> Answer:
         return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
 
+    # --- large samples
+
+    async def _make_large(self, request: pb.Request) -> Answer:
+        return await self._larges.make(request.make_large)
+
+    async def _hand_over_large(self, request: pb.Request) -> Answer:
+        self._larges.hand_over(request.hand_over_large)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _drop_large(self, request: pb.Request) -> Answer:
+        self._larges.drop(request.drop_large)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _open_large(self, request: pb.Request) -> Answer:
+        reply, fds = self._larges.open(request.open_large)
+        reply.number = request.number
+        try:
+            self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
+        finally:
+            close_all(fds)
+        return None
+
     # --- links
 
     async def _open_link(self, request: pb.Request) -> Answer:
@@ -508,6 +534,10 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "list_types": "_list_types",
     "get_view": "_get_view",
     "get_status": "_get_status",
+    "make_large": "_make_large",
+    "hand_over_large": "_hand_over_large",
+    "drop_large": "_drop_large",
+    "open_large": "_open_large",
     "open_link": "_open_link",
     "close_link": "_close_link",
     "offer_region": "_offer_region",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
+from spindle.client.larges import LargeOpener, LargeWriter
 from spindle.errors import ProtocolMismatch, SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
@@ -265,6 +266,7 @@ class Session:
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
             info = topic_from_wire(reply.writer.topic)
             inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged, info.spec.stamped)
+        inbox.beside = LargeWriter(self._channel, reply.writer.port, inbox, keep_unacknowledged)
         if self._engine is not None:
             self._engine.publishes_by_itself(inbox)
         return WriterHandle(self, reply.writer.port, info, reply.writer.writer_id, inbox)
@@ -300,6 +302,7 @@ class Session:
             bell_fd, data_fd = self._bell_fd.copy(), fds.take()
             table = Mapping.attach(fds.take()) if reply.reader.table else None
             log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
+        log.opener = LargeOpener(self._channel, reply.reader.port)
         if self._engine is not None:
             self._engine.attended_by(log)
         handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,

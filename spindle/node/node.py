@@ -45,6 +45,8 @@ from spindle.joining.bootstrap import (
 )
 from spindle.joining.calling_back import CallingBack
 from spindle.joining.entering import Entry
+from spindle.large.service import KINDS as LARGE_KINDS
+from spindle.large.service import NodeLarge, is_for_large
 from spindle.logs import about_failure
 from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.leases import Lease
     from spindle.security.access import Credentials
+    from spindle.topics.larges import LargeSamples
     from spindle.transport.network import DataHello, Network
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
@@ -108,6 +111,7 @@ class Node:
         self._listeners: list[Callable[[Event], None]] = []
         self.relays: RelayClaims  # of external clients
         self.links: NodeLinks
+        self.large: NodeLarge  # samples
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started = self._closed = False
@@ -154,6 +158,9 @@ class Node:
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
+                    self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._endpoint_of,
+                                           self._spawn)
+                    self._changes.topics.larges.service = self.large
                     self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
@@ -185,12 +192,16 @@ class Node:
 
     def _token_for(self, hello: DataHello) -> bytes | None:
         """What the opener of a data connection has to know; None: nobody is expected."""
+        if is_for_large(hello):
+            return self.large.token_for(hello) if self._started else None
         if is_for_links(hello):
             return self.links.token_for(hello) if self._started else None
         return self._changes.next.token_for(hello)
 
     def _take_stream(self, hello: DataHello, fd: int) -> None:
-        if is_for_links(hello):
+        if is_for_large(hello):
+            self.large.take_stream(hello, fd)
+        elif is_for_links(hello):
             self.links.neighbours.take_stream(hello, fd)
         else:
             self._changes.next.take_stream(hello, fd)
@@ -278,6 +289,7 @@ class Node:
         if self._started:
             self.relays.stop(stopped)
             self.links.stop(stopped)
+            self.large.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
             self.engine.stop(disconnect=False)
@@ -314,6 +326,11 @@ class Node:
         return task
 
     # --- for applications and their attachment
+
+    @property
+    def large_samples(self) -> LargeSamples:
+        """Those of its topics."""
+        return self._changes.topics.larges
 
     def reserve_descriptors(self) -> None:
         """From now on applications get no descriptors that the next view may need."""
@@ -479,6 +496,8 @@ class Node:
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
         elif kind in LINK_KINDS:
             self.links.heard(peer, kind, message, fds)
+        elif kind in LARGE_KINDS:
+            self.large.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:
             self._changes.topics.types.take((peer.node_id, peer.incarnation), message)
         elif kind in RELAY_KINDS:
@@ -510,6 +529,7 @@ class Node:
         self._changed.set()
         if self._started:
             self.links.gone(peer)
+            self.large.gone(peer)
         if self._started and not self._closed and not peer.cut:
             self._changes.peer_gone(self._known_member(peer), left=peer.left, why=peer.why, ended=peer.ended)
 
@@ -536,6 +556,7 @@ class Node:
             self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()
         self.relays.installed(view)
+        self._changes.topics.larges.installed(view)
         self._tell(Event(VIEW, view=self.view()))
         self._on_revised(view, before)
 

@@ -92,6 +92,7 @@ class StandInNode:
         self.announced: dict[bytes, Endpoint] = {}
         self.said_types: list[bytes] = []
         self.links = None  # it serves none
+        self.large_samples = None  # nor these
         self.logs: dict[str, DeliveryLog] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._started = threading.Event()
