@@ -139,9 +139,11 @@ class NextEpoch:
             self._make_ringers(view)
         except (ValueError, OSError, MemoryError) as error:
             self._drop_ringers()
-            self._epoch = None
-            if fabric is not None:
+            if self._epoch is not None:
+                self._epoch.close()
+            elif fabric is not None:
                 fabric.close()  # what it has registered
+            self._epoch = None
             short = shortage(error, f"view {view.view_id}")
             loop = asyncio.get_running_loop()
             self._lack = short
