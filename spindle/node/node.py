@@ -313,6 +313,7 @@ class Node:
         finally:
             if self._started:
                 self.engine.disconnect()
+                self._changes.next.disconnect()
         if self._network is not None:
             await self._network.ended()
         if self._started:
