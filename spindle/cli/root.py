@@ -79,6 +79,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 }
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
 LAB = "spindle_lab"  # a package of its own, which no node needs: its commands are there where it is installed
+LAB_BUILT = "spindle_lab.litmus.rounds"  # one of its compiled modules; a tree has them after `make lab`
 
 
 def installed(entry: Entry) -> bool:
@@ -97,8 +98,11 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         if not installed(entry):
-            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-lab, which is not installed: "
+            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-dds-lab, which is not installed: "
                                    "in the source tree of this release, `pip install ./spindle_lab`")
+        if entry.place.startswith(f"{LAB}.") and importlib.util.find_spec(LAB_BUILT) is None:
+            raise click.UsageError(f"`spindle {cmd_name}` needs modules that are not compiled yet: `make lab` in the source "
+                                   "tree")
         module, _, attribute = entry.place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
