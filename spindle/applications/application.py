@@ -53,6 +53,7 @@ from spindle.group.codec import (
 from spindle.group.endpoints import Endpoint
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.group.types import check_type
+from spindle.logs import ABOUT_NODES, RECENT
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
@@ -92,7 +93,7 @@ class Registry(Protocol):
     def holder_of(self, guid: bytes) -> Permissions | None:
         """The permissions of the application that has announced it; None if none of this node has."""
 
-    def status_for(self, viewer: Permissions) -> dict[str, Any]:
+    def status_for(self, viewer: Permissions, figures: bool = False) -> dict[str, Any]:
         """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
 
 
@@ -426,7 +427,27 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
+        status = self._all.status_for(self.permissions, request.get_status.figures)
+        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+
+    async def _list_happenings(self, request: pb.Request) -> Answer:
+        found = RECENT.after(request.list_happenings.after)
+        if not self.permissions.sees_all:
+            shown = {event.name for event in ABOUT_NODES}
+            found = [one for one in found if one["event"] in shown]
+        return pb.Reply(happenings=pb.HappeningList(json=json.dumps(found))), []
+
+    # --- for operators
+
+    async def _cast_out(self, request: pb.Request) -> Answer:
+        self.permissions.check_operate("cast a node out of the group")
+        self._node.cast_out(request.cast_out.node_id, str(self))
+        return pb.Reply(done=pb.Done()), []
+
+    async def _leave_group(self, request: pb.Request) -> Answer:
+        self.permissions.check_operate("make a node leave the group")
+        self._node.ask_to_leave(request.leave_group.node_id, str(self))
+        return pb.Reply(done=pb.Done()), []
 
     # --- links
 
@@ -512,4 +533,7 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "close_link": "_close_link",
     "offer_region": "_offer_region",
     "end_region": "_end_region",
+    "list_happenings": "_list_happenings",
+    "cast_out": "_cast_out",
+    "leave_group": "_leave_group",
 }

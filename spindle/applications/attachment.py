@@ -136,17 +136,17 @@ class Attachments:
                     body = _frame(event)
                 app.send(body if one is event and body is not None else _frame(one))
 
-    def full_status(self) -> dict[str, Any]:
-        """The node's own status and what is attached to it, fit for JSON."""
-        return {**self.node.status(), "pid": os.getpid(), "embedded": self.embedded,
+    def full_status(self, figures: bool = False) -> dict[str, Any]:
+        """The node's own status and what is attached to it, fit for JSON. `figures`: see Node.status."""
+        return {**self.node.status(figures), "pid": os.getpid(), "embedded": self.embedded,
                 "applications": [app.status() for app in self.apps.values()],
                 "relayed": {"applications": sum(app.external for app in self.apps.values()),
                             **dataclasses.asdict(self.relayed)}}
 
-    def status_for(self, viewer: Permissions) -> dict[str, Any]:
+    def status_for(self, viewer: Permissions, figures: bool = False) -> dict[str, Any]:
         """The same as far as the viewer may see it: those topics, with their journals, and of other users'
         applications what they have open on these."""
-        status = self.full_status()
+        status = self.full_status(figures)
         if viewer.sees_all:
             return status
         status["topics"] = [topic for topic in status["topics"] if viewer.may_see(topic["name"])]

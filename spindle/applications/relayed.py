@@ -178,7 +178,8 @@ class RelayedApplication(Application):
         super().end(reason)
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        status = {**self._all.status_for(self.permissions), "counters": self._node.counters.snapshot()}
+        status = self._all.status_for(self.permissions, request.get_status.figures)
+        status["counters"] = self._node.counters.snapshot()
         return pb.Reply(status=pb.Status(json=json.dumps(status))), []
 
     def _make_bell(self) -> None:

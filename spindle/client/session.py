@@ -388,6 +388,41 @@ class Session:
         assert isinstance(found, dict)
         return found
 
+    def figures(self) -> dict[str, Any]:
+        """As status(); and of each topic that the node is a member of, how large and how late its messages are: `seen`
+        messages with together `seen_bytes`, by their `latencies` (spindle_core.log_figures), since somebody asked
+        first."""
+        from spindle.proto import attach_pb2 as pb
+
+        found = json.loads(self._ask(get_status=pb.GetStatus(figures=True)).status.json)
+        assert isinstance(found, dict)
+        return found
+
+    def happenings(self, after: int = 0) -> list[dict[str, Any]]:
+        """What has happened at a daemon behind the happening with this number, the oldest first: events and warnings of
+        its log, each with number, time (UTC, s), level, event, text. None of a node that keeps none."""
+        from spindle.proto import attach_pb2 as pb
+
+        try:
+            reply = self._ask(list_happenings=pb.ListHappenings(after=after))
+        except ProtocolMismatch:
+            return []  # an earlier release
+        found = json.loads(reply.happenings.json)
+        assert isinstance(found, list)
+        return found
+
+    def cast_out(self, node_id: int) -> None:
+        """The group goes on without this member, as if it had failed. Raises AccessDenied, SpindleError."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(cast_out=pb.CastOut(node_id=node_id))
+
+    def make_leave(self, node_id: int) -> None:
+        """Has this member leave the group in order; its daemon ends then. Raises AccessDenied, SpindleError."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(leave_group=pb.LeaveGroup(node_id=node_id))
+
     def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
         """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind, or the node is no
         member of the topic. Raises TimeoutError if the node doesn't answer in `timeout_s`, SpindleError."""

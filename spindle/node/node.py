@@ -45,7 +45,7 @@ from spindle.joining.bootstrap import (
 )
 from spindle.joining.calling_back import CallingBack
 from spindle.joining.entering import Entry
-from spindle.logs import about_failure
+from spindle.logs import NODE_LEAVES, about, about_failure
 from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
     from spindle.config.settings import NodeConfig
     from spindle.group.leases import Lease
+    from spindle.node.status import Figures
     from spindle.security.access import Credentials
     from spindle.transport.network import DataHello, Network
     from spindle_core.counters import Counters
@@ -115,6 +116,8 @@ class Node:
         self._error: SpindleError | None = None
         self._ended: asyncio.Future[None] | None = None
         self._started_s = time.monotonic()
+        self._figures: Figures | None = None  # since somebody wants them
+        self.leave_wanted = asyncio.Event()  # an operator wants the node to leave; whoever runs it stops it then
 
     # --- life
 
@@ -422,12 +425,50 @@ class Node:
         view = self._view
         return ViewInfo(view.view_id, view.node_ids, view.node_ids.index(self.node_id), view.group_id)
 
-    def status(self) -> dict[str, Any]:
+    def status(self, figures: bool = False) -> dict[str, Any]:
         """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
-        members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
-        from spindle.node.status import status_of
+        members, topics (with the local log's and journal's figures, and the stability numbers of all members).
+        `figures`: of topics also sizes and latencies of their messages."""
+        from spindle.node.status import Figures, status_of
 
-        return status_of(self.config, self._changes, self._started_s)
+        if figures and self._figures is None:
+            self._figures = Figures()
+        return status_of(self.config, self._changes, self._started_s, self._figures if figures else None)
+
+    # --- for operators
+
+    def ask_to_leave(self, node_id: int, by: str) -> None:
+        """Makes a member, perhaps this node, leave the group in order; its daemon then ends. Raises SpindleError if
+        there is no such member."""
+        self._check_member(node_id)
+        if node_id == self.node_id:
+            self._leave_asked(by)
+        else:
+            self._peers.send(node_id, pb.PeerMessage(leave_asked=pb.LeaveAsked(by=by[:200])))
+
+    def cast_out(self, node_id: int, by: str) -> None:
+        """The group goes on without a member, as if it had failed. Raises SpindleError if there is no such member, or
+        too few would remain."""
+        self._check_member(node_id)
+        machine = self._changes.machine
+        if node_id == self.node_id:
+            raise SpindleError(f"node {node_id} can't cast itself out: let it leave the group, or ask another member")
+        if not machine.may_suspect({node_id}):
+            raise SpindleError(f"without node {node_id} no majority of view {self.view().view_id} would remain, and "
+                               "nobody could go on; let it leave in order instead")
+        LOG.warning("node %d is cast out: %s wants it", node_id, by)
+        machine.suspect(node_id, f"{by} has cast it out")
+        self._changes.drive()
+
+    def _check_member(self, node_id: int) -> None:
+        self._running()
+        if node_id not in (node_ids := self.view().node_ids):
+            raise SpindleError(f"node {node_id} is no member of the group: {' '.join(map(str, node_ids))} are")
+
+    def _leave_asked(self, by: str) -> None:
+        LOG.warning("node %d leaves the group: %s wants it", self.node_id, by,
+                    extra=about(NODE_LEAVES, node=self.node_id, by=by))
+        self.leave_wanted.set()
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
@@ -476,6 +517,9 @@ class Node:
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind == "leave_asked":
+            by = message.leave_asked.by
+            self._leave_asked(by if by.isprintable() else f"node {peer.node_id}")
         elif kind in LINK_KINDS:
             self.links.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:

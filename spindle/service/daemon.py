@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
     from spindle.config.settings import NodeConfig
     from spindle.group.events import Event
+    from spindle.node.node import Node
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
 LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone
@@ -243,7 +244,7 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         with contextlib.ExitStack() as stack:
             _start_metrics(config, attachments, stack)
             on_ready(attachments)
-            await _first_of(told, node.wait_stopped())
+            await _first_of(told, _until_over(node))
     except SpindleError as error:
         reason = error
         raise
@@ -252,6 +253,19 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         if on_stop is not None:
             on_stop()
         await _stop(attachments, reason)
+
+
+async def _until_over(node: Node) -> None:
+    """Returns when the node has stopped, or an operator wants it to leave. Raises what has stopped it."""
+    stopped = asyncio.ensure_future(node.wait_stopped())
+    wanted = asyncio.ensure_future(node.leave_wanted.wait())
+    try:
+        await asyncio.wait({stopped, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            stopped.result()
+    finally:
+        for one in (stopped, wanted):
+            one.cancel()
 
 
 async def _first_of(told: asyncio.Future[Any], work: Coroutine[Any, Any, object]) -> bool:
