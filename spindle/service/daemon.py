@@ -28,7 +28,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
@@ -230,6 +230,10 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
     from spindle.applications.attachment import Attachments
     from spindle.node.node import Node
 
+    if config.web_listen is not None and not embedded:
+        from spindle.service.web import check_installed
+
+        check_installed()
     node = Node(config)
     attachments = Attachments(node, embedded=embedded)
     node.set_application_handler(attachments.admit)
@@ -244,7 +248,8 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         with contextlib.ExitStack() as stack:
             _start_metrics(config, attachments, stack)
             on_ready(attachments)
-            await _first_of(told, _until_over(node))
+            async with _cockpit(config, node, embedded):
+                await _first_of(told, _until_over(node))
     except SpindleError as error:
         reason = error
         raise
@@ -311,6 +316,20 @@ def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextl
     server = serve_metrics(config.metrics_listen, config.domain_id, node.node_id, node.counters, ask)
     stack.callback(server.close)
     LOG.info("metrics on http://%s:%d/metrics", *server.address)
+
+
+@contextlib.asynccontextmanager
+async def _cockpit(config: NodeConfig, node: Node, embedded: bool) -> AsyncIterator[None]:
+    if config.web_listen is None or embedded:
+        yield
+        return
+    from spindle.service.web import CockpitProcess
+
+    process = CockpitProcess(config, node.node_id)
+    try:
+        yield
+    finally:
+        await process.close()
 
 
 def _raise_descriptor_limit() -> None:
