@@ -51,7 +51,7 @@ from spindle_core.layout cimport (
     log_record,
     record_stride,
 )
-from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
+from spindle_core.log cimport CURSORS_MAX, LATENCY_BUCKETS, LATENCY_OCTAVE_MIN, cursor_t, figures_t, log_t
 from spindle_core.memory cimport Mapping
 from spindle_core.timing cimport TIMING_SAYS, TIMING_WORD, Timing
 
@@ -63,6 +63,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 KEPT_BEFORE = 1   # a message before that place: everything from there on is or will be in this log
 KEPT_WHOLE = 2    # none, but everything that was ever appended: nothing is missing, if the log had begun by then
 KEPT_LATER = 3    # only later ones: some in between may be gone
+
+# Latencies below each bound, in nanoseconds, and not below the one before, are of that bucket; later ones of one more.
+LATENCY_LIMITS_NS = (1 << LATENCY_OCTAVE_MIN, *(
+    (5 + at % 4) << (LATENCY_OCTAVE_MIN - 2 + at // 4) for at in range(LATENCY_BUCKETS - 2)))
 
 TABLE_BYTES_MIN = 4096
 TABLE_BYTES_MAX = (1 << 37) - 1
@@ -487,6 +491,14 @@ cdef class DeliveryLog:
     def delivered(self):
         """Messages appended ever."""
         return u64_load_relaxed(&self.state.header.count) if self.mapping.base != NULL else 0
+
+    def figures(self):
+        """What an engine has delivered here, as opposed to what was appended: (messages, bytes, {bucket: messages}).
+        A bucket is of latencies, see LATENCY_LIMITS_NS. The numbers are each of another moment."""
+        cdef figures_t *f = &self.state.figures
+        cdef int i
+        return (u64_load_relaxed(&f.messages), u64_load_relaxed(&f.bytes),
+                {i: u64_load_relaxed(&f.latencies[i]) for i in range(LATENCY_BUCKETS) if f.latencies[i]})
 
     @property
     def oldest_index(self):

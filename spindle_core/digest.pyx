@@ -43,6 +43,7 @@ LEFT_OUT = {
     "log_t": {
         "ring capacity hot keeps_history": "the same for a topic's life; of the records what space they take is in it",
         "last_offset lasts": "for readers that come later",
+        "figures": "for counting",
     },
     "cursor_t": {"ring_end": "not part of what the group does"},
     "inbox_t": {

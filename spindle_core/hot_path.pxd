@@ -40,6 +40,7 @@ cdef struct driver_t:
     bell_page *bell
     uint64_t busy_poll_ns
     uint64_t clock_ns            # CLOCK_REALTIME minus CLOCK_MONOTONIC, read again now and then by who drives
+    uint64_t used_ns             # processor time of this thread, as it was read last
     uint64_t *counters
 
 

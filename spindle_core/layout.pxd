@@ -167,6 +167,7 @@ cdef extern from "layout.h" nogil:
         uint64_t keep_all
 
     uint32_t first_bit(uint64_t bits) noexcept
+    uint32_t last_bit(uint64_t bits) noexcept
     uint64_t align_up(uint64_t n, uint64_t to) noexcept
     uint64_t slot_stride(uint64_t size_max) noexcept
     uint64_t ring_slots(uint64_t window) noexcept

@@ -7,6 +7,14 @@ from spindle_core.layout cimport cursor_page, log_header
 
 cdef enum:
     CURSORS_MAX = 256            # readers of one topic on one node
+    LATENCY_OCTAVE_MIN = 10      # latencies below 2**10 ns share the first bucket
+    LATENCY_BUCKETS = 1 + 4 * 30 + 1  # ... four to an octave follow, and one for 2**40 ns (18 min) and more
+
+
+# What was delivered live, for people: written by the predicate thread, read at any time, each number by itself.
+cdef struct figures_t:
+    uint64_t messages, bytes
+    uint64_t latencies[LATENCY_BUCKETS]  # messages, by the time from their source timestamps to their delivery
 
 
 cdef struct cursor_t:
@@ -31,6 +39,7 @@ cdef struct log_t:
     uint64_t oldest_position
     uint64_t oldest_offset
     uint64_t oldest_index
+    figures_t figures
     lasts_t *lasts               # the last messages of each key; NULL: not kept
     cursor_t cursors[CURSORS_MAX]
     uint32_t n_cursors

@@ -19,11 +19,12 @@ from spindle_core.layout cimport (
     LOG_JUMP,
     align_up,
     cursor_page,
+    last_bit,
     log_header,
     log_record,
     record_stride,
 )
-from spindle_core.log cimport cursor_t, log_t
+from spindle_core.log cimport LATENCY_BUCKETS, LATENCY_OCTAVE_MIN, cursor_t, log_t
 from spindle_core.timing cimport timing_t
 
 
@@ -175,6 +176,22 @@ cdef void log_commit(log_t *log, uint64_t size) noexcept nogil:
     log.tail += stride
     log.tail_offset += stride
     log.count += 1
+
+
+cdef inline uint32_t latency_bucket(uint64_t ns) noexcept nogil:
+    cdef uint32_t octave, at
+    if ns >> LATENCY_OCTAVE_MIN == 0:
+        return 0
+    octave = last_bit(ns)
+    at = 1 + 4 * (octave - LATENCY_OCTAVE_MIN) + (<uint32_t>(ns >> (octave - 2)) & 3)
+    return at if at < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
+
+
+cdef inline void log_count(log_t *log, const log_record *r) noexcept nogil:
+    """Counts a message that was delivered live. One that says that it comes from the future took no time."""
+    log.figures.messages += 1
+    log.figures.bytes += r.size
+    log.figures.latencies[latency_bucket(r.reception_ns - r.source_ns if r.reception_ns > r.source_ns else 0)] += 1
 
 
 cdef void log_publish(log_t *log) noexcept nogil:

@@ -93,8 +93,11 @@ class Registry(Protocol):
     def holder_of(self, guid: bytes) -> Permissions | None:
         """The permissions of the application that has announced it; None if none of this node has."""
 
-    def status_for(self, viewer: Permissions, figures: bool = False) -> dict[str, Any]:
+    def status_for(self, viewer: Permissions) -> dict[str, Any]:
         """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
+
+    async def group_status_for(self, viewer: Permissions, figures: bool) -> dict[str, Any]:
+        """The same of all nodes of the group; `figures`: of their numbers alone."""
 
 
 class Application:
@@ -427,8 +430,14 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        status = self._all.status_for(self.permissions, request.get_status.figures)
+        if request.get_status.group:
+            status = await self._all.group_status_for(self.permissions, request.get_status.figures)
+        else:
+            status = self._own_status()
         return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+
+    def _own_status(self) -> dict[str, Any]:
+        return self._all.status_for(self.permissions)
 
     async def _list_happenings(self, request: pb.Request) -> Answer:
         found = RECENT.after(request.list_happenings.after)

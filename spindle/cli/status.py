@@ -19,14 +19,14 @@ from spindle.cli.common import (
     target_options,
 )
 from spindle.cli.topics import as_object
-from spindle.client.holding import holders
+from spindle.group.holding import holders
 from spindle.config.settings import size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from spindle.client import Session
-    from spindle.client.holding import Holder
+    from spindle.group.holding import Holder
 
 SILENT_SHOWN_S = 0.3  # a node sends some twenty heartbeats a suspect timeout, so this silence is worth a word
 EPILOG = """\b

@@ -25,7 +25,7 @@ from spindle.group.position import Position, places
 from spindle.group.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
-    from spindle.client.holding import Holder
+    from spindle.group.holding import Holder
     from spindle.proto import attach_pb2 as pb
     from spindle.transport.wire import Frame
     from spindle_core.counters import Counters
@@ -388,16 +388,6 @@ class Session:
         assert isinstance(found, dict)
         return found
 
-    def figures(self) -> dict[str, Any]:
-        """As status(); and of each topic that the node is a member of, how large and how late its messages are: `seen`
-        messages with together `seen_bytes`, by their `latencies` (spindle_core.log_figures), since somebody asked
-        first."""
-        from spindle.proto import attach_pb2 as pb
-
-        found = json.loads(self._ask(get_status=pb.GetStatus(figures=True)).status.json)
-        assert isinstance(found, dict)
-        return found
-
     def happenings(self, after: int = 0) -> list[dict[str, Any]]:
         """What has happened at a daemon behind the happening with this number, the oldest first: events and warnings of
         its log, each with number, time (UTC, s), level, event, text. None of a node that keeps none."""
@@ -423,21 +413,39 @@ class Session:
 
         self._ask(leave_group=pb.LeaveGroup(node_id=node_id))
 
-    def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
-        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind, or the node is no
-        member of the topic. Raises TimeoutError if the node doesn't answer in `timeout_s`, SpindleError."""
-        from spindle.client.holding import holders
-        from spindle.group.codec import endpoint_from_wire
+    def group_status(self, figures: bool = False) -> list[dict[str, Any]]:
+        """What each member of the group says of itself, in the order of their ranks: as status(), with "counters" and
+        "cpu_s". `figures`: of that only the numbers, for who asks again and again. One that doesn't answer within a
+        second has its "node_id" and, in "error", why. Raises ProtocolMismatch if the node is of an earlier version."""
         from spindle.proto import attach_pb2 as pb
 
-        reply, frame = self._channel.request(timeout_s / 2, get_status=pb.GetStatus())
-        frame.close_fds()
-        state = json.loads(reply.status.json)
+        reply = self._ask(get_status=pb.GetStatus(group=True, figures=figures))
+        found = json.loads(reply.status.json).get("nodes")
+        if not isinstance(found, list):
+            raise ProtocolMismatch(f"node {self.node_id} is of an earlier version, which tells of itself alone")
+        return found
+
+    def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
+        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind. A node that is no
+        member of the topic asks the others. Raises TimeoutError if the node doesn't answer in `timeout_s`,
+        SpindleError."""
+        from spindle.group.codec import endpoint_from_wire
+        from spindle.group.holding import holders
+        from spindle.proto import attach_pb2 as pb
+
+        def told(group: bool) -> list[dict[str, Any]]:
+            reply, frame = self._channel.request(
+                timeout_s / 2, get_status=pb.GetStatus(group=group, figures=group))
+            frame.close_fds()
+            said = json.loads(reply.status.json)
+            return [one for node in said.get("nodes", ()) or (said,) for one in node.get("topics", ())
+                    if one.get("name") == topic and one.get("stability")]
+
+        found = told(group=False) or told(group=True)
         reply, frame = self._channel.request(timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic))
         frame.close_fds()
         endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
-        return [holder for one in state.get("topics", ()) if one.get("name") == topic
-                for holder in holders(one, endpoints)]
+        return holders(found[0], endpoints) if found else []
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` for every event from now on, on a thread of the session's own, in order.

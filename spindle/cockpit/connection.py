@@ -218,7 +218,9 @@ class Connection:
             self._detail_s = now_s
             rates = cockpit.observer.rates.get(self._topic)
             found.append(json.dumps({
-                **picture.topic_detail(look, self._topic), "latencies": rates.latencies if rates is not None else []}))
+                **picture.topic_detail(look, self._topic),
+                "latencies": [[bound, count] for bound, count in rates.latencies.counts if bound != float("inf")]
+                if rates is not None else []}))
             if rates is not None and self._history_sent != self._topic:
                 self._history_sent = self._topic
                 found.append(json.dumps({"type": "history", "of": "topic", "topic": self._topic,

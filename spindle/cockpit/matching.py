@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +16,8 @@ from spindle.group.endpoints import PARTICIPANT, PORT, Endpoint
 
 PAIRS_MAX = 200  # that are shown
 TEXT_MAX = 200  # characters of a policy
+_NANOSECONDS = re.compile(r"(\w*time|\w*duration|deadline|budget|\w*separation|\w*delay)=([0-9]{4,})")
+INFINITE_NS = (1 << 63) - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +105,17 @@ def incompatible(found: Iterable[End]) -> list[dict[str, Any]]:
 
 
 def _text(policy: Any) -> str:
-    text = "nothing" if policy is None else repr(policy).removeprefix("Policy.")
+    if policy is None:
+        return "nothing"
+    text = repr(policy).removeprefix("Policy.")
+    if text.startswith(("Durability.", "Reliability.", "History.", "Ownership.", "Liveliness.", "DestinationOrder.")):
+        text = text.partition(".")[2]  # what it is of is said beside it, or plain by its name
+    text = _NANOSECONDS.sub(lambda found: f"{found[1]}={_duration(int(found[2]))}", text)
     return text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}..."
+
+
+def _duration(ns: int) -> str:
+    return "infinite" if ns == INFINITE_NS else f"{ns / 1e9:g} s" if ns >= 10**8 else f"{ns / 1e6:g} ms"
 
 
 __all__ = ["End", "described", "ends", "incompatible"]

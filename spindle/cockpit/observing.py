@@ -17,8 +17,9 @@ from spindle.cockpit import matching
 from spindle.cockpit.happenings import Happenings
 from spindle.cockpit.picture import SILENT_S, Look, TopicFigures
 from spindle.cockpit.rates import History, TopicRates
-from spindle.errors import SpindleError
+from spindle.errors import ProtocolMismatch, SpindleError
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, GONE, TOPIC_ADDED, TOPIC_REMOVED, VIEW, Event
+from spindle.group.figures import behind
 
 if TYPE_CHECKING:
     from spindle.client import Session
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 IDLE_S = 1.0  # between looks while nobody watches
 RETRY_S = 0.25  # between attempts to attach
 ENDPOINTS_EVERY_S = 5.0  # also without an event, which may have been missed
+ELSEWHERE_EVERY_S = 1.0  # of topics that the node is no member of
 SETTLE_S = 0.05  # after an event, for the others that come with it
 ENDPOINTS_PAUSE_S = 0.5  # at least so long between two listings of endpoints: programs may come and go very fast
 LOG = logging.getLogger("spindle.cockpit")
@@ -60,7 +62,8 @@ class Observer:
         self._told = 0
         self._silent: set[int] = set()
         self._state_key: Any = None
-        self._floors_s: list[float] = []
+        self._elsewhere_s = 0.0
+        self._elsewhere: dict[str, dict[str, Any]] = {}  # topics that this node is no member of, as another tells
 
     def start(self) -> None:
         self._thread.start()
@@ -139,7 +142,7 @@ class Observer:
 
     def _see(self, session: Session) -> Look:
         now_s, utc_s = time.monotonic(), time.time()
-        status = session.figures()
+        status = session.status()
         counters = session.counters().snapshot()
         before = self._look
         endpoints, ends, apart = (before.endpoints, before.ends, before.apart) if before is not None else ((), (), ())
@@ -150,10 +153,11 @@ class Observer:
             if listed != endpoints:
                 endpoints, ends = listed, tuple(matching.ends(listed))
                 apart = tuple(matching.incompatible(ends))
-        if now_s - self._told_s >= 1.0:
+        if now_s - self._told_s >= 1.0 or before is None or status.get("view_id") != before.status.get("view_id"):
             self._told_s = now_s
             self._take_happenings(session)
         self._notice_silence(status)
+        self._fill_in(session, status, now_s)
         figures = self._figures(now_s, status)
         if now_s - self._second_s >= 1.0:
             self._second_s = now_s
@@ -195,19 +199,39 @@ class Observer:
                 self.happenings.say("alive", "good", f"node {node} gives signs of life again", nodes=[node])
         self._silent = set(silent)
 
-    def _figures(self, now_s: float, status: dict[str, Any]) -> dict[str, TopicFigures]:
-        if not self._floors_s:
-            from spindle_core.log_figures import BUCKETS, latency_floor_ns
+    def _fill_in(self, session: Session, status: dict[str, Any], now_s: float) -> None:
+        """Of topics that this node is no member of, what another one tells of them: `at` says which. All members are
+        asked at once, and not at every look: that costs each of them something."""
+        lacking = [one for one in status.get("topics", ()) if "delivered" not in one and one["members"]]
+        if not lacking:
+            self._elsewhere = {}
+            return
+        if now_s - self._elsewhere_s >= ELSEWHERE_EVERY_S and self.watched.is_set():
+            self._elsewhere_s = now_s
+            try:
+                nodes = session.group_status(figures=True)
+            except ProtocolMismatch:
+                nodes = []  # an earlier release
+            self._elsewhere = {}
+            for node in nodes:
+                for topic in node.get("topics", ()):
+                    if "delivered" in topic:
+                        self._elsewhere.setdefault(topic["name"], {**topic, "at": node["node_id"]})
+        for one in lacking:
+            found = self._elsewhere.get(one["name"])
+            if found is not None and found["at"] in one["members"]:
+                one.update({key: found[key] for key in ("delivered", "figures", "stability", "at") if key in found})
 
-            self._floors_s = [latency_floor_ns(bucket) / 1e9 for bucket in range(BUCKETS)]
+    def _figures(self, now_s: float, status: dict[str, Any]) -> dict[str, TopicFigures]:
         found, rates = {}, {}
         for topic in status.get("topics", ()):
             name = topic["name"]
             rates[name] = one = self.rates.get(name) or TopicRates()
-            one.update(now_s, topic)
+            if topic.get("at") is None or now_s == self._elsewhere_s:  # else it is as at the last look
+                one.update(now_s, topic.get("figures"))
             found[name] = TopicFigures(
-                topic.get("delivered"), one.rate, one.bytes_s, _behind(topic),
-                one.percentile(0.5, self._floors_s), one.percentile(0.99, self._floors_s))
+                topic.get("delivered"), one.rate, one.bytes_s, behind(topic) or 0,
+                one.latencies.within_s(0.5), one.latencies.within_s(0.99), topic.get("at"))
         self.rates = rates  # another object: others read the old one meanwhile
         return found
 
@@ -220,15 +244,6 @@ class Observer:
         if self.counters is None:
             self.counters = History(len(counters))
         self.counters.add(utc_s, *counters.values())
-
-
-def _behind(topic: dict[str, Any]) -> int:
-    """Messages that are received somewhere and that the slowest member has yet to deliver."""
-    numbers = topic.get("stability") or {}
-    received, delivered = numbers.get("received"), numbers.get("delivered")
-    if not received or not delivered or topic.get("level") == "unordered":
-        return 0
-    return int(max(0, max(received) - min(delivered)))
 
 
 __all__ = ["Observer"]

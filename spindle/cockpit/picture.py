@@ -11,9 +11,9 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from spindle.client.holding import holders
 from spindle.cockpit.matching import End
 from spindle.group.endpoints import Endpoint
+from spindle.group.holding import holders
 
 SILENT_S = 0.5  # a node sends some twenty heartbeats a suspect timeout, so this silence is worth a word
 
@@ -22,7 +22,8 @@ MaySee = Callable[[str], bool]
 
 @dataclasses.dataclass(frozen=True)
 class TopicFigures:
-    """Of one topic at one moment. None: the node is no member of it."""
+    """Of one topic at one moment. delivered None: the node is no member of it, and no other tells; `at`: another node
+    does."""
 
     delivered: int | None = None
     rate: float = 0.0
@@ -30,11 +31,12 @@ class TopicFigures:
     behind: int = 0
     median_s: float | None = None
     late_s: float | None = None  # 99 of 100 are not later
+    at: int | None = None
 
     def row(self) -> list[Any]:
         """As short as it can be said."""
         return [self.delivered, _short(self.rate), _short(self.bytes_s), self.behind, _short(self.median_s),
-                _short(self.late_s)]
+                _short(self.late_s), self.at]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Look:
     number     of this look, from 1
     version    grows whenever state() may have changed
     time_s     UTC
-    status     as Session.figures() tells
+    status     as Session.status() tells, and of topics that the node is no member of what another one tells
     node       id, domain_id, pid, embedded, beside_node of the session
     endpoints, ends, apart   announced in the group, and what doesn't go together (matching)
     figures    by topic
@@ -67,7 +69,7 @@ class Look:
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.4g}")
+    return None if value is None or value == float("inf") else float(f"{value:.4g}")
 
 
 def whole(look: Look) -> dict[str, str]:
@@ -127,8 +129,8 @@ def state(look: Look, may_see: MaySee, sees_all: bool) -> dict[str, Any]:
         "node": {**look.node, **{key: status.get(key) for key in ("name", "view_id", "group_id", "phase", "awaiting")},
                  "started": look.time_s - status.get("uptime_s", 0.0)},
         "settings": {key: value for key, value in (status.get("settings") or {}).items() if key != "contacts"},
-        "members": [{key: one.get(key) for key in ("node_id", "pid", "name", "endpoint", "fabric", "since", "live")}
-                    for one in status.get("members", ())],
+        "members": [{key: one.get(key) for key in ("node_id", "pid", "name", "endpoint", "fabric", "live")}
+                    | {"since": one["since_ns"] / 1e9} for one in status.get("members", ())],
         "missing": [{"node_id": node, **about} for node, about in sorted(look.missing.items())],
         "topics": sorted(topics, key=lambda one: one["name"]),
         "applications": [{key: one.get(key) for key in ("name", "pid", "uid", "address", "writers", "readers")}

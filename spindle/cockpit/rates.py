@@ -9,8 +9,10 @@ from __future__ import annotations
 import threading
 from array import array
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from spindle.group.figures import Latencies
 
 RATE_S = 1.0
 LATENCY_S = 10.0
@@ -22,64 +24,38 @@ class TopicRates:
 
     rate      messages delivered per second at the node
     bytes_s   bytes of them
-    latencies messages of the last ten seconds by latency; empty if the node is no member
+    latencies messages of the last ten seconds by latency
     """
 
     def __init__(self) -> None:
         self.rate = self.bytes_s = 0.0
-        self.latencies: list[int] = []
+        self.latencies = Latencies()
         self.history = History(3)  # rate, bytes_s, median latency in s
-        self._looks: deque[tuple[float, int, int, int]] = deque()
-        self._earlier: deque[tuple[float, Sequence[int]]] = deque()
+        self._looks: deque[tuple[float, int, int]] = deque()
+        self._earlier: deque[tuple[float, Latencies]] = deque()
 
-    def update(self, now_s: float, topic: dict[str, Any]) -> None:
-        """`topic` is its part of the node's figures, at `now_s` (monotonic)."""
-        delivered, seen = topic.get("delivered"), topic.get("seen", 0)
-        if delivered is None:
-            self._looks.clear()
-            self._earlier.clear()
-            self.rate = self.bytes_s = 0.0
-            self.latencies = []
-            return
+    def update(self, now_s: float, figures: Mapping[str, Any] | None) -> None:
+        """`figures` of a topic in a status, at `now_s` (monotonic); None: nobody tells any."""
         looks = self._looks
-        if looks and (delivered < looks[-1][1] or seen < looks[-1][2]):
+        if figures is None or (looks and figures["messages"] < looks[-1][1]):
             looks.clear()
             self._earlier.clear()
-        looks.append((now_s, delivered, seen, topic.get("seen_bytes", 0)))
+        if figures is None:
+            self.rate = self.bytes_s = 0.0
+            self.latencies = Latencies()
+            return
+        looks.append((now_s, figures["messages"], figures["bytes"]))
         while len(looks) > 2 and looks[1][0] <= now_s - RATE_S:
             looks.popleft()
-        first = looks[0]
-        span_s = now_s - first[0]
-        self.rate = (delivered - first[1]) / span_s if span_s else 0.0
-        looked_at = seen - first[2]
-        size = (topic.get("seen_bytes", 0) - first[3]) / looked_at if looked_at else 0.0
-        self.bytes_s = self.rate * size
-        self._count_latencies(now_s, topic.get("latencies") or [])
-
-    def _count_latencies(self, now_s: float, counts: Sequence[int]) -> None:
-        earlier = self._earlier
+        span_s = now_s - looks[0][0]
+        self.rate = (figures["messages"] - looks[0][1]) / span_s if span_s else 0.0
+        self.bytes_s = max(0, figures["bytes"] - looks[0][2]) / span_s if span_s else 0.0
+        counted, earlier = Latencies.of(figures), self._earlier
         if not earlier or now_s - earlier[-1][0] >= 1.0:
-            earlier.append((now_s, counts))
+            earlier.append((now_s, counted))
         while len(earlier) > 1 and earlier[1][0] <= now_s - LATENCY_S:
             earlier.popleft()
-        if counts:
-            before = earlier[0][1]
-            self.latencies = [now - then for now, then in zip(counts, before, strict=True)] if before else list(counts)
-
-    def percentile(self, part: float, floors_s: Sequence[float]) -> float | None:
-        """The latency in s that so large a part of the messages doesn't exceed, within a bucket's width; None if there
-        were none."""
-        total = sum(self.latencies)
-        if not total:
-            return None
-        wanted, so_far = part * total, 0.0
-        for bucket, count in enumerate(self.latencies):
-            if count and so_far + count >= wanted:
-                low = floors_s[bucket]
-                high = floors_s[bucket + 1] if bucket + 1 < len(floors_s) else 2 * low
-                return low + (high - low) * (wanted - so_far) / count
-            so_far += count
-        return floors_s[-1]
+        self.latencies = counted.since(earlier[0][1])
 
 
 class History:

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from spindle.cockpit.matching import ends
 from spindle.errors import SpindleError, TopicMismatch
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ class Sampling:
         if of is None:
             raise TopicMismatch(found[0].reason if found else "nobody who has it open says what its type is")
         feed.type_text = of.name
-        return _typed_reader(place.participant, source, of)
+        return _typed_reader(place.participant, source, of, _fitting(place.session, source))
 
 
 class _Place:
@@ -269,7 +270,22 @@ def _text(payload: bytes) -> Any:
     return text
 
 
-def _typed_reader(within: DomainParticipant, source: Source, of: TopicType) -> _Reader:
+def _fitting(session: Session, source: Source) -> list[Any]:
+    """Policies of a reader that hears all writers there are: who owns is heard, and no partition is left out."""
+    from dds import Policy
+    from dds.policy.policies import partitions
+
+    writers = [one for one in ends(session.endpoints(everything=True))
+               if one.is_writer and one.topic == source.node_topic and one.channel == source.topic]
+    found: list[Any] = []
+    if any(one.qos[Policy.Ownership] == Policy.Ownership.Exclusive for one in writers):
+        found.append(Policy.Ownership.Exclusive)
+    if any(partitions(one.qos) for one in writers):
+        found.append(Policy.Partition(["", "*"]))
+    return found
+
+
+def _typed_reader(within: DomainParticipant, source: Source, of: TopicType, fitting: list[Any]) -> _Reader:
     import dds
 
     topic: Any = dds.Topic(within, source.topic, of.data_type, keys=of.keys, order=source.order)
@@ -277,7 +293,7 @@ def _typed_reader(within: DomainParticipant, source: Source, of: TopicType) -> _
     stands = _is_keyed(of) and topic.spec is not None and topic.spec.level >= 2
     durability = dds.Policy.Durability.TransientLocal if stands else dds.Policy.Durability.Volatile
     reader: DataReader[Any] = dds.DataReader(within, topic, qos=dds.Qos(
-        dds.Policy.Reliability.BestEffort, dds.Policy.History.KeepLast(TAKE_MAX), durability))
+        dds.Policy.Reliability.BestEffort, dds.Policy.History.KeepLast(TAKE_MAX), durability, *fitting))
 
     def take() -> tuple[list[dict[str, Any]], int]:
         return list(_rows(of, reader.take(TAKE_MAX))), reader.get_sample_lost_status().total_count

@@ -162,11 +162,11 @@ class Cockpit:
 
     def about(self) -> dict[str, Any]:
         from spindle_core.counters import COUNTER_HELP, COUNTER_NAMES
-        from spindle_core.log_figures import BUCKETS, latency_floor_ns
+        from spindle_core.delivery import LATENCY_LIMITS_NS
 
         return {"release": __version__,
                 "counters": [{"name": name, "help": COUNTER_HELP[name]} for name in COUNTER_NAMES],
-                "floors": [latency_floor_ns(bucket) / 1e9 for bucket in range(BUCKETS)], "time": time.time()}
+                "bounds": list(LATENCY_LIMITS_NS), "time": time.time()}
 
     # --- requests
 

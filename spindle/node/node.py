@@ -50,6 +50,8 @@ from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.node.telling import KINDS as TELLING_KINDS
+from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
 from spindle.pool.service import NodeLinks, is_for_links
 from spindle.proto import node_pb2 as pb
@@ -70,7 +72,6 @@ if TYPE_CHECKING:
 
     from spindle.config.settings import NodeConfig
     from spindle.group.leases import Lease
-    from spindle.node.status import Figures
     from spindle.security.access import Credentials
     from spindle.transport.network import DataHello, Network
     from spindle_core.counters import Counters
@@ -101,6 +102,8 @@ class Node:
         self._entry: Entry | None = None  # how it got into the group
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended, self.fail)
         self._calling_back = CallingBack(self._peers, self._heard, self._spawn)
+        self.status_told: Callable[[], dict[str, Any]] = self.status  # to other nodes, with what is attached here
+        self.telling = Telling(self._peers, self._told, self._spawn)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._network: Network | None = None
@@ -116,7 +119,6 @@ class Node:
         self._error: SpindleError | None = None
         self._ended: asyncio.Future[None] | None = None
         self._started_s = time.monotonic()
-        self._figures: Figures | None = None  # since somebody wants them
         self.leave_wanted = asyncio.Event()  # an operator wants the node to leave; whoever runs it stops it then
 
     # --- life
@@ -280,6 +282,7 @@ class Node:
         self._peers.refusing = stopped
         if self._started:
             self.relays.stop(stopped)
+            self.telling.stop(stopped)
             self.links.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
@@ -425,15 +428,12 @@ class Node:
         view = self._view
         return ViewInfo(view.view_id, view.node_ids, view.node_ids.index(self.node_id), view.group_id)
 
-    def status(self, figures: bool = False) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
-        members, topics (with the local log's and journal's figures, and the stability numbers of all members).
-        `figures`: of topics also sizes and latencies of their messages."""
-        from spindle.node.status import Figures, status_of
+        members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
+        from spindle.node.status import status_of
 
-        if figures and self._figures is None:
-            self._figures = Figures()
-        return status_of(self.config, self._changes, self._started_s, self._figures if figures else None)
+        return status_of(self.config, self._changes, self._started_s)
 
     # --- for operators
 
@@ -469,6 +469,24 @@ class Node:
         LOG.warning("node %d leaves the group: %s wants it", self.node_id, by,
                     extra=about(NODE_LEAVES, node=self.node_id, by=by))
         self.leave_wanted.set()
+
+    def figures(self) -> dict[str, Any]:
+        """Of the status, what changes all the time: counters, processor time, and the numbers of each topic that this
+        node is a member of."""
+        from spindle.node.status import figures_of
+
+        return figures_of(self._changes, self._started_s)
+
+    def _told(self, figures: bool) -> dict[str, Any]:
+        if not self._started or self._closed:
+            return {"node_id": self.node_id}
+        return self.figures() if figures else {**self.status_told(), **self.figures_of_process()}
+
+    def figures_of_process(self) -> dict[str, Any]:
+        """The node's counters, and the processor time of its process."""
+        from spindle.node.status import process_figures
+
+        return process_figures(self._changes)
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
@@ -524,6 +542,8 @@ class Node:
             self.links.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:
             self._changes.topics.types.take((peer.node_id, peer.incarnation), message)
+        elif kind in TELLING_KINDS:
+            self.telling.take(peer.node_id, message)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
@@ -548,6 +568,7 @@ class Node:
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
+        self.telling.gone(peer.node_id)
         if self._started:
             self._changes.topics.types.gone()
         self._changed.set()

@@ -4,45 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import time
-import weakref
 from typing import TYPE_CHECKING, Any
 
+from spindle import __version__
 from spindle.group.view import fabric_between
-from spindle_core.errors import CoreError
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.view import Topic
     from spindle.node.changes import Changes
-    from spindle.topics.local_topic import LocalTopic
     from spindle.topics.table import TopicTable
+    from spindle_core.delivery import DeliveryLog
     from spindle_core.epoch import Epoch
-    from spindle_core.log_figures import LogFigures
 
 
-class Figures:
-    """How large and how late the messages of this node's topics are, since somebody has first asked for it."""
-
-    def __init__(self) -> None:
-        self._of: weakref.WeakKeyDictionary[LocalTopic, LogFigures] = weakref.WeakKeyDictionary()
-
-    def of(self, local: LocalTopic) -> dict[str, Any]:
-        """`seen` messages with together `seen_bytes`, and by their `latencies` (see spindle_core.log_figures)."""
-        from spindle_core.log_figures import LogFigures
-
-        if local.log is None:
-            return {}
-        figures = self._of.get(local)
-        try:
-            if figures is None or figures.log is not local.log.mapping:
-                figures = self._of[local] = LogFigures(local.log.mapping)
-            figures.scan()
-        except (ValueError, CoreError):  # closed just now, or damaged, which its readers say
-            return {}
-        return {"seen": figures.count, "seen_bytes": figures.size_sum, "latencies": figures.latencies()}
-
-
-def status_of(config: NodeConfig, changes: Changes, started_s: float, figures: Figures | None = None) -> dict[str, Any]:
+def status_of(config: NodeConfig, changes: Changes, started_s: float) -> dict[str, Any]:
     """See Node.status."""
     machine, view = changes.machine, changes.view
     return {
@@ -50,6 +26,7 @@ def status_of(config: NodeConfig, changes: Changes, started_s: float, figures: F
         "domain_id": config.domain_id,
         "name": machine.me.name,
         "incarnation": machine.me.incarnation,
+        "release": __version__,
         "uptime_s": time.monotonic() - started_s,
         "phase": machine.phase.value,
         "awaiting": machine.awaiting(),
@@ -58,13 +35,44 @@ def status_of(config: NodeConfig, changes: Changes, started_s: float, figures: F
         "settings": dataclasses.asdict(view.settings) if view is not None else {},
         "members": [
             {"node_id": member.node_id, "pid": member.pid, "uid": member.uid, "name": member.name,
-             "address": member.address, "endpoint": member.endpoint, "since": member.incarnation / 1e9,
+             "address": member.address, "endpoint": member.endpoint, "since_ns": member.incarnation,
              "fabric": "" if member == machine.me else fabric_between(machine.me, member), **_life(changes, rank)}
             for rank, member in enumerate(view.members if view is not None else ())
         ],
-        "topics": [_topic(topic, changes.epoch, changes.topics, figures)
-                   for topic in (view.topics if view is not None else ())],
+        "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],
     }
+
+
+def figures_of(changes: Changes, started_s: float) -> dict[str, Any]:
+    """See Node.figures."""
+    view, topics = changes.view, []
+    for topic in view.topics if view is not None else ():
+        local = changes.topics.local.get(topic.spec.name)
+        if local is None or not local.member:
+            continue
+        found: dict[str, Any] = {"name": topic.spec.name, "level": topic.spec.level.name.lower(),
+                                 "window": topic.spec.window}
+        if local.log is not None:
+            found["delivered"], found["figures"] = local.log.delivered, _figures(local.log)
+        if changes.epoch is not None and changes.epoch.has_topic(topic.topic_id):
+            found["stability"] = changes.epoch.stability(topic.topic_id)
+        topics.append(found)
+    return {"node_id": changes.machine.me.node_id, "view_id": view.view_id if view is not None else -1,
+            "uptime_s": time.monotonic() - started_s, **process_figures(changes), "topics": topics}
+
+
+def process_figures(changes: Changes) -> dict[str, Any]:
+    """See Node.figures_of_process."""
+    return {"counters": changes.engine.counters.snapshot(), "cpu_s": time.process_time()}
+
+
+def _figures(log: DeliveryLog) -> dict[str, Any]:
+    """What was delivered live since the log was made, and how long after it was written; see spindle/group/figures."""
+    from spindle_core.delivery import LATENCY_LIMITS_NS
+
+    messages, size, latencies = log.figures()
+    bounds = (*LATENCY_LIMITS_NS, "inf")
+    return {"messages": messages, "bytes": size, "latencies": {str(bounds[at]): n for at, n in latencies.items()}}
 
 
 def _life(changes: Changes, rank: int) -> dict[str, Any]:
@@ -73,7 +81,7 @@ def _life(changes: Changes, rank: int) -> dict[str, Any]:
     return {"live": rank in live or not live, "silent_s": round(changes.liveness.silent_s(rank), 3)}
 
 
-def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable, figures: Figures | None) -> dict[str, Any]:
+def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, Any]:
     spec = topic.spec
     found: dict[str, Any] = {
         "name": spec.name, "topic_id": topic.topic_id, "type_name": spec.type_name, "level": spec.level.name.lower(),
@@ -90,8 +98,7 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable, figures: Figur
     found["waits_for"] = local.catching_up.awaiting() if local.catching_up is not None else ""
     if local.log is not None:
         found["delivered"], found["oldest_index"] = local.log.delivered, local.log.oldest_index
-    if figures is not None:
-        found |= figures.of(local)
+        found["figures"] = _figures(local.log)
     found |= local.table_figures()
     if epoch is not None and epoch.has_topic(topic.topic_id):
         found["stability"] = epoch.stability(topic.topic_id)

@@ -213,10 +213,12 @@ class GetView(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatus(_message.Message):
-    __slots__ = ("figures",)
+    __slots__ = ("group", "figures")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     FIGURES_FIELD_NUMBER: _ClassVar[int]
+    group: bool
     figures: bool
-    def __init__(self, figures: bool = ...) -> None: ...
+    def __init__(self, group: bool = ..., figures: bool = ...) -> None: ...
 
 class ListHappenings(_message.Message):
     __slots__ = ("after",)

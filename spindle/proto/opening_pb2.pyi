@@ -18,12 +18,14 @@ class Ability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     NONE: _ClassVar[Ability]
     KEEPS_TYPES: _ClassVar[Ability]
+    TELLS_STATUS: _ClassVar[Ability]
 UNKNOWN: Role
 PEER: Role
 APPLICATION: Role
 CONTACT: Role
 NONE: Ability
 KEEPS_TYPES: Ability
+TELLS_STATUS: Ability
 
 class Opening(_message.Message):
     __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release", "settings", "abilities")

@@ -138,6 +138,8 @@ _Static_assert(sizeof(struct keyed_slot_header) == 40, "keyed slot header");
 
 /* Place of the lowest bit that is set, of a word that has one. */
 static inline uint32_t first_bit(uint64_t bits) { return (uint32_t)__builtin_ctzll(bits); }
+/* Place of the highest bit that is set, of a word that has one. */
+static inline uint32_t last_bit(uint64_t bits) { return 63u - (uint32_t)__builtin_clzll(bits); }
 static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 /* A ring has the next power of two of slots, so that finding one takes no division; how many may be claimed at once is
  * its window all the same. */

@@ -121,6 +121,7 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         r.writer_id = h.writer_id
         r.view_id = node.epoch
         memcpy(<char *>r + sizeof(log_record), payload_of(s, h), size)
+        log_count(s.log, r)
         log_commit(s.log, size)
     if s.upcall != NULL:
         d = &p.batch[p.n_batch]

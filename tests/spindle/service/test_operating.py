@@ -88,14 +88,3 @@ def test_who_may_not_see_all_hears_of_nodes_only(runtime_dir: Path) -> None:
         session.declare_topic(TopicSpec("seen/one"))
         with pytest.raises(AccessDenied):
             session.declare_topic(TopicSpec("hidden/one"))
-
-
-def test_figures_come_only_when_they_are_asked_for(runtime_dir: Path) -> None:
-    with daemons(runtime_dir, 1), attach(runtime_dir=runtime_dir, node_id=1) as session:
-        session.declare_topic(TopicSpec("t"))
-        with session.open_reader("t", keep_all=False, from_history=False), session.open_writer("t") as writer:
-            for _ in range(10):
-                writer.inbox.write(bytes(7))
-            found = wait_until(lambda: [one for one in session.figures()["topics"] if one["seen"] == 10])[0]
-            assert found["seen_bytes"] == 70 and sum(found["latencies"]) == 10
-            assert "seen" not in session.status()["topics"][0]

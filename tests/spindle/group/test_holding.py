@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from spindle.client.holding import holders
+from spindle.group.holding import holders
 from spindle.group.endpoints import Endpoint
 
 
