@@ -197,16 +197,16 @@ class Connection:
         look, before = cockpit.look, self._look
         found = []
         if look is not None and look is not before:
+            happened = cockpit.observer.happenings.after(self._happening)
+            if happened:
+                self._happening = happened[-1]["number"]
+                shown = [one for one in happened if cockpit.may_hear(viewer, one)]
+                found.append(json.dumps({"type": "happened", "entries": shown}))
             if look.version != self._version:
                 found.append(cockpit.encoded(look, viewer, "state"))
             follows = before is not None and before.number == look.number - 1 and look.version == self._version
             found.append(cockpit.encoded(look, viewer, "delta" if follows else "figures"))
             self._look, self._version = look, look.version
-            happened = [one for one in cockpit.observer.happenings.after(self._happening)]
-            if happened:
-                self._happening = happened[-1]["number"]
-                shown = [one for one in happened if cockpit.may_hear(viewer, one)]
-                found.append(json.dumps({"type": "happened", "entries": shown}))
             found += self._of_page(look, now_s)
         found += [text for key, watch in self._watches.items() if (text := _samples(key, watch))]
         return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 IDLE_S = 1.0  # between looks while nobody watches
 RETRY_S = 0.25  # between attempts to attach
 ENDPOINTS_EVERY_S = 5.0  # also without an event, which may have been missed
-ELSEWHERE_EVERY_S = 1.0  # of topics that the node is no member of
+ELSEWHERE_EVERY_S = 1.0  # of topics that nobody reads at the node
 SETTLE_S = 0.05  # after an event, for the others that come with it
 ENDPOINTS_PAUSE_S = 0.5  # at least so long between two listings of endpoints: programs may come and go very fast
 LOG = logging.getLogger("spindle.cockpit")
@@ -63,7 +63,7 @@ class Observer:
         self._silent: set[int] = set()
         self._state_key: Any = None
         self._elsewhere_s = 0.0
-        self._elsewhere: dict[str, dict[str, Any]] = {}  # topics that this node is no member of, as another tells
+        self._elsewhere: dict[str, dict[str, Any]] = {}  # topics that nobody reads at this node, as another tells
 
     def start(self) -> None:
         self._thread.start()
@@ -86,7 +86,7 @@ class Observer:
     def _run(self) -> None:
         while not self._ended.is_set():
             try:
-                if self.session is None or self.session.gone:
+                if self.session is None:
                     self._find()
                 else:
                     self._on_look(self._see(self.session))
@@ -200,7 +200,7 @@ class Observer:
         self._silent = set(silent)
 
     def _fill_in(self, session: Session, status: dict[str, Any], now_s: float) -> None:
-        """Of topics that this node is no member of, what another one tells of them: `at` says which. All members are
+        """Of topics that nobody reads at this node, what another one tells of them: `at` says which. All members are
         asked at once, and not at every look: that costs each of them something."""
         lacking = [one for one in status.get("topics", ()) if "delivered" not in one and one["members"]]
         if not lacking:
@@ -220,7 +220,8 @@ class Observer:
         for one in lacking:
             found = self._elsewhere.get(one["name"])
             if found is not None and found["at"] in one["members"]:
-                one.update({key: found[key] for key in ("delivered", "figures", "stability", "at") if key in found})
+                one.update({key: found[key] for key in ("delivered", "figures", "stability", "at")
+                            if key in found and key not in one})
 
     def _figures(self, now_s: float, status: dict[str, Any]) -> dict[str, TopicFigures]:
         found, rates = {}, {}

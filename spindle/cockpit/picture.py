@@ -22,7 +22,7 @@ MaySee = Callable[[str], bool]
 
 @dataclasses.dataclass(frozen=True)
 class TopicFigures:
-    """Of one topic at one moment. delivered None: the node is no member of it, and no other tells; `at`: another node
+    """Of one topic at one moment. delivered None: nobody reads it at the node, and no other tells; `at`: another node
     does."""
 
     delivered: int | None = None
@@ -46,7 +46,7 @@ class Look:
     number     of this look, from 1
     version    grows whenever state() may have changed
     time_s     UTC
-    status     as Session.status() tells, and of topics that the node is no member of what another one tells
+    status     as Session.status() tells, and of topics that nobody reads at the node what another one tells
     node       id, domain_id, pid, embedded, beside_node of the session
     endpoints, ends, apart   announced in the group, and what doesn't go together (matching)
     figures    by topic

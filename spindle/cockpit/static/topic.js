@@ -126,7 +126,7 @@ export class TopicPage {
     const row = this.store.figures.get(String(topic.id)) ?? [];
     const here = row[0] !== null && row[0] !== undefined;
     text(this.figures.rate, here ? rate(row[1]) : "–");
-    text(this.at, row[6] ? `as delivered at node ${row[6]}: this node is no member` : here ? "" : "this node is no member of the topic, and nobody tells of it");
+    text(this.at, row[6] ? `As delivered at node ${row[6]}: nobody reads it at this node.` : here ? "" : "Nobody reads it, so nothing is delivered.");
     text(this.figures.bytes, here ? bytes(row[2]) : "–");
     text(this.figures.median, duration(row[4]));
     text(this.figures.late, duration(row[5]));

@@ -59,7 +59,7 @@ export class Topics {
     keyed(this.body, rows, one => String(one.id), one => this.row(one), (element, one) => {
       const cells = element.children, here = one.row[0] !== null && one.row[0] !== undefined;
       const apart = state.incompatible.some(pair => pair.topic === one.name);
-      cells[3].title = one.row[6] ? `as delivered at node ${one.row[6]}` : here ? "" : "this node is no member of the topic";
+      cells[3].title = one.row[6] ? `as delivered at node ${one.row[6]}` : here ? "" : "nobody reads it";
       klass(element, `${one.held ? "warn" : ""}${apart ? " bad" : ""}${here ? "" : " elsewhere"}`);
       text(cells[0].firstChild, one.name);
       const shownText = [null, one.level, one.type, here ? rate(one.row[1]) : "–", null, here ? bytes(one.row[2]) : "", duration(one.row[4]), duration(one.row[5]), one.row[3] ? count(one.row[3]) : "–", one.writers.length, one.readers.length, one.members.join(" ") || "–", one.held || (apart ? "incompatible Qos" : "")];
