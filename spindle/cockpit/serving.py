@@ -211,8 +211,9 @@ class Cockpit:
 
 def _files() -> dict[str, tuple[bytes, str]]:
     """All that is served, by name: what isn't here when the server starts can't be had from it."""
-    return {str(path.relative_to(STATIC)): (path.read_bytes(), TYPES[path.suffix])
-            for path in STATIC.rglob("*") if path.is_file() and path.suffix in TYPES}
+    found = {str(path.relative_to(STATIC)): (path.read_bytes(), TYPES[path.suffix])
+             for path in STATIC.rglob("*") if path.is_file() and path.suffix in TYPES}
+    return {**found, "f": found["flight.html"]}  # an address that fits a line of a terminal with its token
 
 
 def _bound(host: str, port: int, listen: str) -> socket.socket:

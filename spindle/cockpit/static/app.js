@@ -100,7 +100,7 @@ function remember() {
   }
 }
 
-addEventListener("hashchange", () => { if (!location.hash.includes("token=")) open(); });
+addEventListener("hashchange", () => { if (!/\bt(oken)?=/.test(location.hash)) open(); });
 open();
 // For tests and the curious: what the page knows.
 globalThis.cockpit = { store, live };

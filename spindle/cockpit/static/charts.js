@@ -61,7 +61,7 @@ const times = [
 export function lines(place, height, series, filled = false) {
   return new Chart(place, height, () => ({
     legend: { show: series.length > 1, live: false }, cursor: { points: { size: 5 }, drag: { x: false, y: false } },
-    axes: [axis({ values: times, space: 70, size: 30 }),
+    axes: [axis({ values: times, space: 70, size: 30, incrs: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600] }),
       axis({ size: 58, values: (_, all) => all.map(one => series[0].value(one)) })],
     scales: { y: { range: (_, low, high) => series[0].free ? spread(low, high) : [0, high > 0 ? high * 1.1 : 1] } },
     series: [{}, ...series.map((one, at) => ({

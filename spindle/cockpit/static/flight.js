@@ -1,6 +1,6 @@
 // The primary flight display of the avionics examples, of one node or of several side by side.
 //
-// flight.html?nodes=1,3 shows two; without, the cockpit's own node. Every display reads the topics at its own node; that
+// flight.html?nodes=1,3, or f?1,3, shows two; without, the cockpit's own node. Every display reads the topics at its own node; that
 // they show the same is what the order of the group promises, and the page looks whether it is so.
 
 import { h, keyed, klass, text, themed } from "./dom.js";
@@ -16,7 +16,7 @@ const main = document.getElementById("displays");
 const displays = new Map();
 let state = null;
 
-const wanted = () => (new URLSearchParams(location.search).get("nodes") ?? "").split(",").map(Number).filter(one => Number.isInteger(one) && one > 0).slice(0, 4);
+const wanted = () => (new URLSearchParams(location.search).get("nodes") ?? location.search.slice(1)).split(",").map(Number).filter(one => Number.isInteger(one) && one > 0).slice(0, 4);
 
 class Display {
   constructor(node) {

@@ -7,10 +7,10 @@ const RETRY_MS = [200, 400, 800, 1500, 3000];
 const SILENT_MS = 4000; // the cockpit says something at least every second
 
 function token() {
-  const found = location.hash.match(/token=([\w-]+)/);
+  const found = location.hash.match(/\bt(?:oken)?=([\w-]+)/);
   if (found) {
     localStorage.setItem("token", found[1]);
-    const rest = location.hash.slice(1).split("&").filter(one => !one.startsWith("token=")).join("&");
+    const rest = location.hash.slice(1).split("&").filter(one => !/^t(oken)?=/.test(one)).join("&");
     history.replaceState(null, "", location.pathname + location.search + (rest ? `#${rest}` : ""));
   }
   return localStorage.getItem("token") ?? "";
@@ -28,7 +28,7 @@ export class Live extends EventTarget {
     this.attempt = 0;
     this.refused = false;
     addEventListener("hashchange", () => {
-      if (!location.hash.includes("token=")) return;
+      if (!/\bt(oken)?=/.test(location.hash)) return;
       this.token = token();
       this.refused = false;
       this.socket?.close();

@@ -107,7 +107,7 @@ function horizon(pen, flight) {
       if (!mark) continue;
       const half = mark % 10 === 0 ? 74 : mark % 5 === 0 ? 44 : 18, at = -mark * scale;
       line(pen, WHITE, mark % 5 === 0 ? 2 : 1.2, [-half, at], [half, at]);
-      if (mark % 10 === 0) for (const side of [-1, 1]) write(pen, Math.abs(mark), side * (half + 20), at, 15, WHITE, "center");
+      if (mark % 10 === 0 && Math.abs(at + (path ?? 0) * scale) < 140) for (const side of [-1, 1]) write(pen, Math.abs(mark), side * (half + 20), at, 15, WHITE, "center");
     }
     pen.restore();
     rollScale(pen, x, y, roll);
@@ -136,7 +136,7 @@ function rollScale(pen, x, y, roll) {
   pen.fill();
 }
 
-function tape(pen, left, wide, label, value, work) {
+function tape(pen, left, wide, label, value, scale, pointer) {
   const [up, high] = [56, 396];
   pen.fillStyle = "#151d26";
   pen.fillRect(left, up, wide, high);
@@ -144,7 +144,8 @@ function tape(pen, left, wide, label, value, work) {
     write(pen, label, left + wide / 2, up + high / 2 - 34, 15, GREY, "center");
     return write(pen, "-----", left + wide / 2, up + high / 2, 22, AMBER, "center", 700);
   }
-  within(pen, left, up, wide, high, () => work(up + high / 2));
+  within(pen, left, up, wide, high, () => scale(up + high / 2));
+  pointer(up + high / 2);
 }
 
 function speed(pen, flight) {
@@ -162,8 +163,7 @@ function speed(pen, flight) {
       line(pen, WHITE, 1.6, [98, y], [112, y]);
       if (mark % 20 === 0) write(pen, mark, 90, y, 17, WHITE, "right");
     }
-    box(pen, 20, middle, 84, value.toFixed(0), over ? RED : WHITE, 1);
-  });
+  }, middle => box(pen, 18, middle, 84, value.toFixed(0), over ? RED : WHITE, 1));
   const mach = flight.get("mach");
   write(pen, "MACH", 18, 470, 13, GREY);
   write(pen, mach === null ? "---" : mach.toFixed(3).replace(/^0/, ""), 112, 470, 17, mach === null ? AMBER : GREEN, "right");
@@ -196,8 +196,7 @@ function altitude(pen, flight) {
       pen.fillStyle = MAGENTA;
       pen.beginPath(); pen.moveTo(569, y - 12); pen.lineTo(582, y - 12); pen.lineTo(576, y); pen.lineTo(582, y + 12); pen.lineTo(569, y + 12); pen.fill();
     }
-    box(pen, 584, middle, 92, value.toFixed(0), WHITE, -1);
-  });
+  }, middle => box(pen, 586, middle, 92, value.toFixed(0), WHITE, -1));
   write(pen, setting === null ? "---" : `${setting.toFixed(0)} hPa`, 680, 470, 16, setting === null ? AMBER : GREEN, "right");
   write(pen, "QNH", 568, 470, 13, GREY);
 }
@@ -222,9 +221,8 @@ function verticalSpeed(pen, flight) {
   if (value === null) return write(pen, "----", left + 62, middle, 18, AMBER, "center", 700);
   const colour = value <= -3000 ? AMBER : GREEN, y = middle - rateAt(value);
   pen.fillStyle = colour;
-  pen.fillRect(left + 40, Math.min(middle, y), 9, Math.abs(y - middle));
-  line(pen, colour, 3.4, [left + 84, middle], [left + 40, y]);
-  write(pen, `${value >= 0 ? "+" : "−"}${Math.abs(value).toFixed(0)}`, left + 78, value >= 0 ? 92 : 432, 17, colour, "right", 700);
+  pen.fillRect(left + 40, Math.min(middle, y), 14, Math.abs(y - middle));
+  write(pen, `${value >= 0 ? "+" : "-"}${Math.abs(value).toFixed(0)}`, left + 84, 470, 17, colour, "right", 700);
 }
 
 function heading(pen, flight) {
