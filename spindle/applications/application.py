@@ -450,12 +450,12 @@ class Application:
 
     async def _cast_out(self, request: pb.Request) -> Answer:
         self.permissions.check_operate("cast a node out of the group")
-        self._node.cast_out(request.cast_out.node_id, str(self))
+        self._node.operating.cast_out(request.cast_out.node_id, str(self))
         return pb.Reply(done=pb.Done()), []
 
     async def _leave_group(self, request: pb.Request) -> Answer:
         self.permissions.check_operate("make a node leave the group")
-        self._node.ask_to_leave(request.leave_group.node_id, str(self))
+        self._node.operating.ask_to_leave(request.leave_group.node_id, str(self))
         return pb.Reply(done=pb.Done()), []
 
     # --- links

@@ -11,7 +11,8 @@ import asyncio
 import dataclasses
 import json
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiohttp import WSMsgType, web
 
@@ -20,8 +21,11 @@ from spindle.cockpit.sampling import Feed, Source
 from spindle.errors import AccessDenied, SpindleError
 
 if TYPE_CHECKING:
-    from spindle.cockpit.entry import Viewer
-    from spindle.cockpit.serving import Cockpit
+    from spindle.cockpit.acting import Actions
+    from spindle.cockpit.entry import Entry, Viewer
+    from spindle.cockpit.observing import Observer
+    from spindle.cockpit.sampling import Sampling
+    from spindle.config.settings import NodeConfig
 
 HELLO_TIMEOUT_S = 10.0
 SEND_TIMEOUT_S = 10.0
@@ -32,6 +36,30 @@ HZ_MAX = 30.0  # messages with samples in a second
 HZ = 5.0
 DETAIL_S = 0.5
 LOG = logging.getLogger("spindle.cockpit")
+
+
+class Server(Protocol):
+    """What all connections have in common, see `spindle.cockpit.serving`."""
+
+    config: NodeConfig
+    look: picture.Look | None
+    entry: Entry
+    observer: Observer
+    sampling: Sampling
+    actions: Actions
+    refusal_pause_s: float
+
+    def about(self) -> dict[str, Any]:
+        """What everybody is told at first."""
+
+    def encoded(self, look: picture.Look, viewer: Viewer, kind: str) -> str:
+        """A "state", all "figures", or the "delta" to the look before, as JSON."""
+
+    def may_hear(self, viewer: Viewer, entry: dict[str, Any]) -> bool:
+        """Whether a line of the time line is for him."""
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Runs it in the background."""
 
 
 @dataclasses.dataclass
@@ -47,7 +75,7 @@ class Watch:
 class Connection:
     """Of one browser, from hello on."""
 
-    def __init__(self, cockpit: Cockpit, request: web.Request, socket: web.WebSocketResponse) -> None:
+    def __init__(self, cockpit: Server, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._cockpit = cockpit
         self._socket = socket
         self._request = request

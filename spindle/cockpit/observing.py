@@ -232,7 +232,7 @@ class Observer:
                 one.update(now_s, topic.get("figures"))
             found[name] = TopicFigures(
                 topic.get("delivered"), one.rate, one.bytes_s, behind(topic) or 0,
-                one.latencies.within_s(0.5), one.latencies.within_s(0.99), topic.get("at"))
+                one.median_s, one.late_s, topic.get("at"))
         self.rates = rates  # another object: others read the old one meanwhile
         return found
 

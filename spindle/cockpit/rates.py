@@ -16,6 +16,7 @@ from spindle.group.figures import Latencies
 
 RATE_S = 1.0
 LATENCY_S = 10.0
+LATENCY_EVERY_S = 0.95  # latencies are looked at again; a look may come a little early
 HISTORY_MAX = 900  # points, one a second: a quarter of an hour
 
 
@@ -25,14 +26,18 @@ class TopicRates:
     rate      messages delivered per second at the node
     bytes_s   bytes of them
     latencies messages of the last ten seconds by latency
+    median_s  half of them are not later; None: there were none
+    late_s    the same of 99 of 100
     """
 
     def __init__(self) -> None:
         self.rate = self.bytes_s = 0.0
         self.latencies = Latencies()
+        self.median_s: float | None = None
+        self.late_s: float | None = None
         self.history = History(3)  # rate, bytes_s, median latency in s
         self._looks: deque[tuple[float, int, int]] = deque()
-        self._earlier: deque[tuple[float, Latencies]] = deque()
+        self._earlier: deque[tuple[float, Mapping[str, int]]] = deque()
 
     def update(self, now_s: float, figures: Mapping[str, Any] | None) -> None:
         """`figures` of a topic in a status, at `now_s` (monotonic); None: nobody tells any."""
@@ -42,7 +47,7 @@ class TopicRates:
             self._earlier.clear()
         if figures is None:
             self.rate = self.bytes_s = 0.0
-            self.latencies = Latencies()
+            self.latencies, self.median_s, self.late_s = Latencies(), None, None
             return
         looks.append((now_s, figures["messages"], figures["bytes"]))
         while len(looks) > 2 and looks[1][0] <= now_s - RATE_S:
@@ -50,12 +55,17 @@ class TopicRates:
         span_s = now_s - looks[0][0]
         self.rate = (figures["messages"] - looks[0][1]) / span_s if span_s else 0.0
         self.bytes_s = max(0, figures["bytes"] - looks[0][2]) / span_s if span_s else 0.0
-        counted, earlier = Latencies.of(figures), self._earlier
-        if not earlier or now_s - earlier[-1][0] >= 1.0:
-            earlier.append((now_s, counted))
-        while len(earlier) > 1 and earlier[1][0] <= now_s - LATENCY_S:
+        earlier = self._earlier
+        if earlier and now_s - earlier[-1][0] < LATENCY_EVERY_S:
+            return  # it is most of the work, and nobody reads it faster
+        counted: Mapping[str, int] = figures.get("latencies") or {}
+        earlier.append((now_s, counted))
+        while len(earlier) > 2 and earlier[1][0] <= now_s - LATENCY_S:
             earlier.popleft()
-        self.latencies = counted.since(earlier[0][1])
+        before = earlier[0][1]
+        self.latencies = Latencies(tuple(sorted([(float(bound), count - before.get(bound, 0))
+                                                 for bound, count in counted.items() if count > before.get(bound, 0)])))
+        self.median_s, self.late_s = self.latencies.within_s(0.5), self.latencies.within_s(0.99)
 
 
 class History:

@@ -45,11 +45,12 @@ from spindle.joining.bootstrap import (
 )
 from spindle.joining.calling_back import CallingBack
 from spindle.joining.entering import Entry
-from spindle.logs import NODE_LEAVES, about, about_failure
+from spindle.logs import about_failure
 from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.node.operating import Operating
 from spindle.node.telling import KINDS as TELLING_KINDS
 from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
@@ -119,7 +120,7 @@ class Node:
         self._error: SpindleError | None = None
         self._ended: asyncio.Future[None] | None = None
         self._started_s = time.monotonic()
-        self.leave_wanted = asyncio.Event()  # an operator wants the node to leave; whoever runs it stops it then
+        self.operating = Operating(self._running_changes, self._peers)
 
     # --- life
 
@@ -435,41 +436,6 @@ class Node:
 
         return status_of(self.config, self._changes, self._started_s)
 
-    # --- for operators
-
-    def ask_to_leave(self, node_id: int, by: str) -> None:
-        """Makes a member, perhaps this node, leave the group in order; its daemon then ends. Raises SpindleError if
-        there is no such member."""
-        self._check_member(node_id)
-        if node_id == self.node_id:
-            self._leave_asked(by)
-        else:
-            self._peers.send(node_id, pb.PeerMessage(leave_asked=pb.LeaveAsked(by=by[:200])))
-
-    def cast_out(self, node_id: int, by: str) -> None:
-        """The group goes on without a member, as if it had failed. Raises SpindleError if there is no such member, or
-        too few would remain."""
-        self._check_member(node_id)
-        machine = self._changes.machine
-        if node_id == self.node_id:
-            raise SpindleError(f"node {node_id} can't cast itself out: let it leave the group, or ask another member")
-        if not machine.may_suspect({node_id}):
-            raise SpindleError(f"without node {node_id} no majority of view {self.view().view_id} would remain, and "
-                               "nobody could go on; let it leave in order instead")
-        LOG.warning("node %d is cast out: %s wants it", node_id, by)
-        machine.suspect(node_id, f"{by} has cast it out")
-        self._changes.drive()
-
-    def _check_member(self, node_id: int) -> None:
-        self._running()
-        if node_id not in (node_ids := self.view().node_ids):
-            raise SpindleError(f"node {node_id} is no member of the group: {' '.join(map(str, node_ids))} are")
-
-    def _leave_asked(self, by: str) -> None:
-        LOG.warning("node %d leaves the group: %s wants it", self.node_id, by,
-                    extra=about(NODE_LEAVES, node=self.node_id, by=by))
-        self.leave_wanted.set()
-
     def figures(self) -> dict[str, Any]:
         """Of the status, what changes all the time: counters, processor time, and the numbers of each topic that this
         node is a member of."""
@@ -487,6 +453,10 @@ class Node:
         from spindle.node.status import process_figures
 
         return process_figures(self._changes)
+
+    def _running_changes(self) -> Changes:
+        self._running()
+        return self._changes
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
@@ -536,8 +506,7 @@ class Node:
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
         elif kind == "leave_asked":
-            by = message.leave_asked.by
-            self._leave_asked(by if by.isprintable() else f"node {peer.node_id}")
+            self.operating.hear(self.node_id, message.leave_asked.by)
         elif kind in LINK_KINDS:
             self.links.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:

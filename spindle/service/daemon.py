@@ -263,7 +263,7 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
 async def _until_over(node: Node) -> None:
     """Returns when the node has stopped, or an operator wants it to leave. Raises what has stopped it."""
     stopped = asyncio.ensure_future(node.wait_stopped())
-    wanted = asyncio.ensure_future(node.leave_wanted.wait())
+    wanted = asyncio.ensure_future(node.operating.leave_wanted.wait())
     try:
         await asyncio.wait({stopped, wanted}, return_when=asyncio.FIRST_COMPLETED)
         if stopped.done():

@@ -1,5 +1,5 @@
-"""Goal: the page, in a real browser, shows within a second what happens to a group; nothing in it is broken, on a laptop
-and on a phone, dark and light; and whoever has no rights sees nothing.
+"""Goal: the page, in a real browser, shows within a second what happens to a group; nothing in it is broken, on a
+laptop and on a phone, dark and light; and whoever has no rights sees nothing.
 
 Method: Chromium without a window, driven by selenium, against real daemons and the programs of examples/. Skipped, with
 the reason, where there is no Chromium; `make test-web` installs it.
