@@ -58,6 +58,7 @@ def participant(runtime_dir: Path, node_id: int, name: str) -> Iterator[dds.Doma
 
 # --- what is shown
 
+@pytest.mark.slow
 def test_members_topics_and_who_has_them_open(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         async with page(url) as seen:
@@ -106,6 +107,7 @@ def test_a_killed_member_is_shown_within_a_second(runtime_dir: Path) -> None:
             with_again.stop()
 
 
+@pytest.mark.slow
 def test_a_member_that_hangs_is_shown_as_silent_and_as_lost(runtime_dir: Path) -> None:
     async def look(url: str, daemon: Daemon) -> None:
         async with page(url) as seen:
@@ -123,6 +125,7 @@ def test_a_member_that_hangs_is_shown_as_silent_and_as_lost(runtime_dir: Path) -
         assert nodes[2].wait() == CastOut.exit_code
 
 
+@pytest.mark.slow
 def test_rates_latencies_and_whom_a_topic_waits_for(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         async with page(url) as seen:
@@ -167,6 +170,7 @@ def test_rates_latencies_and_whom_a_topic_waits_for(runtime_dir: Path) -> None:
             reader.close()
 
 
+@pytest.mark.slow
 def test_figures_of_a_topic_that_nobody_reads_at_the_node(runtime_dir: Path) -> None:
     async def look(url: str, write: Any) -> None:
         async with page(url) as seen:
@@ -182,6 +186,7 @@ def test_figures_of_a_topic_that_nobody_reads_at_the_node(runtime_dir: Path) -> 
             run(look(url, lambda: writer.inbox.write(b"x")))
 
 
+@pytest.mark.slow
 def test_incompatible_qos_is_shown(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         async with page(url) as seen:
@@ -199,6 +204,7 @@ def test_incompatible_qos_is_shown(runtime_dir: Path) -> None:
         del writer, reader
 
 
+@pytest.mark.slow
 def test_journals_and_disks(runtime_dir: Path, tmp_path: Path) -> None:
     async def look(url: str) -> None:
         async with page(url) as seen:
@@ -215,6 +221,7 @@ def test_journals_and_disks(runtime_dir: Path, tmp_path: Path) -> None:
             run(look(url))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bytes", "idl", "numpy", "owned"])
 def test_live_samples(runtime_dir: Path, kind: str) -> None:
     data_type: Any = {"bytes": bytes, "numpy": POINT}.get(kind, Engine)
@@ -239,6 +246,7 @@ def test_live_samples(runtime_dir: Path, kind: str) -> None:
         run(look(url, dds.DataWriter(one, topic)))
 
 
+@pytest.mark.slow
 def test_a_node_that_goes_away_is_told_and_another_one_looked_for(runtime_dir: Path) -> None:
     """`spindle cockpit` beside the daemons, which outlives one."""
     async def look(url: str, nodes: list[Daemon]) -> None:
@@ -257,6 +265,7 @@ def test_a_node_that_goes_away_is_told_and_another_one_looked_for(runtime_dir: P
 
 # --- who may look
 
+@pytest.mark.slow
 def test_files_are_for_everybody_and_nothing_is_loaded_from_elsewhere(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         base = url.partition("#")[0]
@@ -310,6 +319,7 @@ def test_other_hosts_and_origins_are_refused(runtime_dir: Path) -> None:
         run(look(url))
 
 
+@pytest.mark.slow
 def test_a_name_in_hosts_is_allowed(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         base = url.partition("/#")[0]
@@ -336,6 +346,7 @@ def test_nothing_can_be_done_unless_it_is_switched_on(runtime_dir: Path) -> None
         assert nodes[1].process.poll() is None
 
 
+@pytest.mark.slow
 def test_leave_cast_out_and_delete(runtime_dir: Path) -> None:
     async def look(url: str, nodes: list[Daemon]) -> None:
         async with page(url) as seen:
@@ -367,6 +378,7 @@ def test_leave_cast_out_and_delete(runtime_dir: Path) -> None:
 
 # --- those who mean no good, and what ends
 
+@pytest.mark.slow
 def test_nonsense_is_cut_off(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         for nonsense in ("[", "[]", '{"ask": "everything"}', '{"ask": "watch", "node": "x"}', "x" * 20_000,
@@ -383,6 +395,7 @@ def test_nonsense_is_cut_off(runtime_dir: Path) -> None:
         run(look(url))
 
 
+@pytest.mark.slow
 def test_who_does_not_read_is_cut_off_and_nobody_else_is_hurt(runtime_dir: Path) -> None:
     """Its socket takes nothing any more: what is sent waits in the server for a bounded time, and is bounded itself."""
     async def look(url: str, writer: Any) -> None:
@@ -414,6 +427,7 @@ def test_who_does_not_read_is_cut_off_and_nobody_else_is_hurt(runtime_dir: Path)
         run(look(url, dds.DataWriter(one, dds.Topic(one, "t", bytes))))
 
 
+@pytest.mark.slow
 def test_the_daemon_starts_its_cockpit_again_and_takes_it_along(runtime_dir: Path) -> None:
     async def look(url: str) -> int:
         async with page(url) as seen:
@@ -435,6 +449,7 @@ def test_the_daemon_starts_its_cockpit_again_and_takes_it_along(runtime_dir: Pat
                    10, "it ends with its daemon")
 
 
+@pytest.mark.slow
 def test_an_address_that_is_taken_costs_the_node_nothing(runtime_dir: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
