@@ -28,6 +28,7 @@ IDLE_S = 1.0  # between looks while nobody watches
 RETRY_S = 0.25  # between attempts to attach
 ENDPOINTS_EVERY_S = 5.0  # also without an event, which may have been missed
 ELSEWHERE_EVERY_S = 1.0  # of topics that nobody reads at the node
+MISSING_S = 86_400.0  # a member that was lost is missed for so long, then it was meant to go
 SETTLE_S = 0.05  # after an event, for the others that come with it
 ENDPOINTS_PAUSE_S = 0.5  # at least so long between two listings of endpoints: programs may come and go very fast
 LOG = logging.getLogger("spindle.cockpit")
@@ -169,7 +170,8 @@ class Observer:
         self._look = Look(
             self._number, self._version, utc_s, status,
             {"id": session.node_id, "domain": session.domain_id, "pid": session.node_pid, "embedded": session.embedded,
-             "beside": session.beside_node}, endpoints, ends, apart, counters, figures, dict(self.happenings.missing))
+             "beside": session.beside_node}, endpoints, ends, apart, counters, figures,
+            {node: about for node, about in self.happenings.missing.items() if utc_s - about["time"] < MISSING_S})
         return self._look
 
     def _take_happenings(self, session: Session) -> None:

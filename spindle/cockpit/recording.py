@@ -20,6 +20,9 @@ from spindle.errors import SpindleError
 
 RUNNING_MAX = 8
 END_TIMEOUT_S = 10.0
+# Runs a program that is sent SIGINT when this process ends, however that is: prctl(PR_SET_PDEATHSIG).
+ENDS_WITH_US = ("import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGINT); "
+                "os.execv(sys.argv[1], sys.argv[1:])")
 
 
 class Recordings:
@@ -50,7 +53,7 @@ class Recordings:
             name = re.sub(r"[^\w.-]+", "-", topic).strip("-") or "topic"
             path = self._directory / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.mcap"
             process = subprocess.Popen(
-                [sys.executable, "-m", "spindle.cli", "record", *self._options, "--node", str(node_id), "-o", str(path),
+                [sys.executable, "-c", ENDS_WITH_US, sys.executable, "-m", "spindle.cli", "record", *self._options, "--node", str(node_id), "-o", str(path),
                  "--", topic],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
             try:

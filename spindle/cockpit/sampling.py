@@ -35,6 +35,7 @@ TAKE_MAX = 256  # at a time; between two times the reader keeps so many, the new
 SAMPLE_BYTES_MAX = 16 << 10  # of one sample as JSON; of larger ones only the beginning is shown
 POLL_S = 0.05
 RETRY_S = 1.0  # for a feed that can't be read at the moment
+RETRY_HANGING_S = 15.0  # for one whose node doesn't answer
 ORDER_GROUP = "order group"  # the type of a node's topic that holds several of the DDS layer
 OPAQUE = "bytes"
 LOG = logging.getLogger("spindle.cockpit")
@@ -150,20 +151,19 @@ class Sampling:
                     open_[source] = feed
                     self._serve(feed)
                 for node in [node for node in self._places if all(one.node != node for one in open_)]:
-                    self._places.pop(node).close()
+                    _aside(self._places.pop(node).close)
                 self._wake.wait(POLL_S if open_ else None)
                 self._wake.clear()
         finally:
             for feed in open_.values():
                 self._close(feed)
             for place in self._places.values():
-                place.close()
+                _aside(place.close)
 
     def _close(self, feed: Feed) -> None:
         reader, feed.reader = feed.reader, None
         if reader is not None:
-            with contextlib.suppress(Exception):  # its node may be gone
-                reader.close()
+            _aside(reader.close)
 
     def _serve(self, feed: Feed) -> None:
         now_s = time.monotonic()
@@ -181,10 +181,11 @@ class Sampling:
                 LOG.exception("topic %r can't be read for a page", feed.source.topic)
             self._close(feed)
             feed.state = str(error)
-            feed.retry_s = now_s + RETRY_S
+            hangs = isinstance(error, TimeoutError)  # and keeps this thread from all other topics meanwhile
+            feed.retry_s = time.monotonic() + (RETRY_HANGING_S if hangs else RETRY_S)
             place = self._places.get(feed.source.node)
-            if place is not None and place.gone:
-                self._places.pop(feed.source.node).close()
+            if place is not None and (place.gone or hangs):
+                _aside(self._places.pop(feed.source.node).close)
 
     def _open(self, feed: Feed) -> _Reader:
         source = feed.source
@@ -206,6 +207,15 @@ class Sampling:
             raise TopicMismatch(found[0].reason if found else "nobody who has it open says what its type is")
         feed.type_text = of.name
         return _typed_reader(place.participant, source, of, _fitting(place.session, source))
+
+
+def _aside(close: Callable[[], None]) -> None:
+    """Closes what may be at a node that hangs, which nobody waits for."""
+    def work() -> None:
+        with contextlib.suppress(Exception):  # its node may be gone
+            close()
+
+    threading.Thread(target=work, name="spindle cockpit closes", daemon=True).start()
 
 
 class _Place:

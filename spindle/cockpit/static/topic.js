@@ -31,9 +31,9 @@ export class TopicPage {
     this.channels = h("div", { class: "chips" });
     this.element = h("div", { class: "page topic" },
       h("section", { class: "panel title" }, h("h1", {}, h("a", { href: "#topics", class: "back", title: "All topics" }, "‹"), name), this.buttons, this.facts, this.gone, figures, this.at, this.held),
-      h("section", { class: "panel" }, h("h2", {}, "Messages per second"), this.chartPlace),
-      h("section", { class: "panel" }, h("h2", {}, "Latency of the last 10 s", h("span", { class: "option" }, "from writing to delivery")), this.latencyPlace),
-      h("section", { class: "panel" }, h("h2", {}, "Who is how far"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "node"), h("th", { class: "number" }, "received"), h("th", { class: "number" }, "delivered"), h("th", { class: "bar" }, "behind"))), this.progress)),
+      h("section", { class: "panel half" }, h("h2", {}, "Messages per second"), this.chartPlace),
+      h("section", { class: "panel half" }, h("h2", {}, "Latency of the last 10 s", h("span", { class: "option" }, "from writing to delivery")), this.latencyPlace),
+      h("section", { class: "panel third" }, h("h2", {}, "Who is how far"), h("table", {}, h("thead", {}, h("tr", {}, h("th", {}, "node"), h("th", { class: "number" }, "received"), h("th", { class: "number" }, "delivered"), h("th", { class: "bar" }, "behind"))), this.progress)),
       h("section", { class: "panel ends" }, h("h2", {}, "Who writes and reads"), this.apart, h("div", { class: "scroll" },
         h("table", {}, h("thead", {}, h("tr", {}, h("th", {}), h("th", {}, "application"), h("th", { class: "number" }, "node"), h("th", { class: "wide" }, "type"), h("th", { class: "wide" }, "Qos"))), this.ends)), this.noEnds),
       h("section", { class: "panel live" }, h("h2", {}, "Live samples"), this.channels, this.live_));

@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.support import wait_until
+
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage")
@@ -59,10 +61,11 @@ def errors(driver: Any) -> list[str]:
             if one["level"] in ("SEVERE", "WARNING") and "WebSocket connection" not in one["message"]]
 
 
-def save(driver: Any, name: str) -> None:
-    """A picture for docs/, if SPINDLE_SCREENSHOTS names the directory."""
+def save(driver: Any, name: str, when: str = "true") -> None:
+    """A picture for docs/, if SPINDLE_SCREENSHOTS names the directory; once the JavaScript expression is true."""
     directory = os.environ.get("SPINDLE_SCREENSHOTS")
     if directory:
+        wait_until(lambda: driver.execute_script(f"return {when}"), 60, when, 0.2)
         path = Path(directory)
         path.mkdir(parents=True, exist_ok=True)
         driver.save_screenshot(str(path / name))

@@ -112,6 +112,7 @@ def test_what_becomes_of_a_member_is_shown_within_a_second(runtime_dir: Path, ho
         assert seen_s - told_s < 1.0
         title = shown(driver, text_of("#whole"))
         assert title == ("The group is not whole" if how is signal.SIGKILL else "The group is whole")
+        save(driver, f"cockpit-{gone}.png")
         assert not errors(driver)
 
 
@@ -155,6 +156,16 @@ def test_topics_samples_and_plots(runtime_dir: Path, tmp_path: Path) -> None:
                 {time: k, late: 0, node: 1, sequence: k, view: 1, value: {a: k, b: Math.sin(k)}}]});
             return 1;""")
         assert rows == 1
+        bounded = driver.execute_script("""
+            const {live, store} = cockpit, say = (type, detail) => live.dispatchEvent(new CustomEvent(type, {detail}));
+            const figures = {...store, topics: {}, all: false};
+            for (let k = 0; k < 3000; k++) {
+                say("figures", {...figures, time: store.time + 1});
+                say("happened", {entries: [{number: 1e6 + k, time: k, kind: "topic", level: "info", text: `${k}`}]});
+            }
+            return [store.happenings.length, Math.max(...[...store.sparks.values()].map(one => one.length)),
+                    store.columns.topic[0].length];""")
+        assert bounded[0] <= 500 and bounded[1] <= 40 and bounded[2] <= 900, bounded
         driver.execute_script("document.querySelector('[data-view=table]').click()")
         shown(driver, "document.querySelectorAll('.rows tbody tr').length === 100")
         assert not errors(driver)
@@ -231,6 +242,6 @@ def test_nothing_sticks_out(runtime_dir: Path, tmp_path: Path, size: tuple[int, 
             ground = look("return getComputedStyle(document.documentElement).backgroundColor")
             assert (sum(map(int, ground[4:-1].split(","))) < 200) == dark
             name = f"cockpit-{hash_.partition('/')[0]}-{'dark' if dark else 'light'}{'-phone' if size == PHONE else ''}"
-            save(driver, f"{name}.png")
+            save(driver, f"{name}.png", "Object.values(cockpit.store.columns).some(one => one?.[0].length > 20)")
         assert not errors(driver)
         del ends
