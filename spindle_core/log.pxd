@@ -1,6 +1,7 @@
 """The state of a delivery log's one writer. See log.pxi."""
 from libc.stdint cimport uint64_t, uint32_t
 
+from spindle_core.large cimport LARGES_OF_LOG, larges_t, log_large_t
 from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport cursor_page, log_header
 
@@ -41,5 +42,11 @@ cdef struct log_t:
     uint64_t oldest_index
     figures_t figures
     lasts_t *lasts               # the last messages of each key; NULL: not kept
+    larges_t *larges             # of the node; NULL: a log that no node has
+    uint64_t large_max           # bytes of large samples, unless one alone has more
+    uint64_t large_bytes
+    uint64_t large_oldest        # large samples are counted from 0: this log has the bytes of oldest..newest-1
+    uint64_t large_newest
+    log_large_t large[LARGES_OF_LOG]
     cursor_t cursors[CURSORS_MAX]
     uint32_t n_cursors

@@ -17,6 +17,7 @@ from spindle_core.atomics cimport (
 from spindle_core.layout cimport (
     LOG_DATA,
     LOG_JUMP,
+    LOG_LARGE,
     align_up,
     cursor_page,
     last_bit,
@@ -88,6 +89,8 @@ cdef inline bint drop_oldest(log_t *log, uint64_t held) noexcept nogil:
     log.oldest_position += record_stride(r.size)
     log.oldest_offset += record_stride(r.size)
     log.oldest_index += 1
+    if r.kind == LOG_LARGE:
+        log_pop_larges_before(log, log.oldest_position)
     return True
 
 
@@ -98,6 +101,7 @@ cdef inline void return_to_hot(log_t *log) noexcept nogil:
     middle of the free space. Whoever reads on from this position does so after it saw a newer tail.
     """
     log.tail_offset = 0
+    log_pop_larges_before(log, log.tail)
     log.oldest_position = log.tail
     log.oldest_offset = 0
     log.oldest_index = log.count
@@ -187,10 +191,11 @@ cdef inline uint32_t latency_bucket(uint64_t ns) noexcept nogil:
     return at if at < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
 
 
-cdef inline void log_count(log_t *log, const log_record *r) noexcept nogil:
-    """Counts a message that was delivered live. One that says that it comes from the future took no time."""
+cdef inline void log_count(log_t *log, const log_record *r, uint64_t size) noexcept nogil:
+    """Counts a message of so many bytes that was delivered live. One that says that it comes from the future took no
+    time."""
     log.figures.messages += 1
-    log.figures.bytes += r.size
+    log.figures.bytes += size
     log.figures.latencies[latency_bucket(r.reception_ns - r.source_ns if r.reception_ns > r.source_ns else 0)] += 1
 
 

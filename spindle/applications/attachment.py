@@ -171,7 +171,7 @@ class Attachments:
 
         async def told(node_id: int) -> dict[str, Any]:
             if node_id == own:
-                said = self.node.figures() if figures else {**self.full_status(), **self.node.figures_of_process()}
+                said = self.node.figures() if figures else self.full_status()
             else:
                 try:
                     said = await self.node.telling.ask(node_id, figures)

@@ -56,16 +56,16 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("spindle.cli.doctor:doctor", "Check what of this machine would hurt, and what to do."),
     },
     "Look": {
-        "status": Entry("spindle.cli.status:status", "Show a node: its group, topics, applications, counters."),
+        "status": Entry("spindle.cli.status:status", "Show a node, or with --group all of them."),
         "ls": Entry("spindle.cli.ls:ls", "List who is in the domain, and what each writes and reads."),
-        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, or show one."),
+        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, show or watch one."),
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "cockpit": Entry("spindle.cli.cockpit:cockpit", "Serve a page that shows the group, live."),
-        "top": Entry("spindle.cli.top:top", "Watch rates live in the terminal."),
+        "top": Entry("spindle.cli.top:top", "Watch all nodes live: rates, latencies, who is behind."),
     },
     "Data": {
         "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
-        "sub": Entry("spindle.cli.sub:sub", "Print what is published to a topic."),
+        "sub": Entry("spindle.cli.sub:sub", "Print what is published to topics."),
         "journal": Entry("spindle.cli.journal:journal", "Inspect, verify and export journals of logged topics."),
     },
     "Measure and set up": {

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
+from spindle.client.larges import LargeOpener, LargeWriter
 from spindle.errors import ProtocolMismatch, SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
@@ -265,6 +266,7 @@ class Session:
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
             info = topic_from_wire(reply.writer.topic)
             inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged, info.spec.stamped)
+        inbox.beside = LargeWriter(self._channel, reply.writer.port, inbox, keep_unacknowledged)
         if self._engine is not None:
             self._engine.publishes_by_itself(inbox)
         return WriterHandle(self, reply.writer.port, info, reply.writer.writer_id, inbox)
@@ -300,6 +302,7 @@ class Session:
             bell_fd, data_fd = self._bell_fd.copy(), fds.take()
             table = Mapping.attach(fds.take()) if reply.reader.table else None
             log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
+        log.opener = LargeOpener(self._channel, reply.reader.port)
         if self._engine is not None:
             self._engine.attended_by(log)
         handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
@@ -425,9 +428,9 @@ class Session:
             raise ProtocolMismatch(f"node {self.node_id} is of an earlier version, which tells of itself alone")
         return found
 
-    def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
-        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind. A node that is no
-        member of the topic asks the others. Raises TimeoutError if the node doesn't answer in `timeout_s`,
+    def held_up_by(self, topic: str, timeout_s: float = 1.0, few: bool = False) -> list[Holder]:
+        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind (`few`: at all). A node
+        that is no member of the topic asks the others. Raises TimeoutError if the node doesn't answer in `timeout_s`,
         SpindleError."""
         from spindle.group.codec import endpoint_from_wire
         from spindle.group.holding import holders
@@ -445,7 +448,7 @@ class Session:
         reply, frame = self._channel.request(timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic))
         frame.close_fds()
         endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
-        return holders(found[0], endpoints) if found else []
+        return holders(found[0], endpoints, few) if found else []
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` for every event from now on, on a thread of the session's own, in order.

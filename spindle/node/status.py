@@ -40,6 +40,7 @@ def status_of(config: NodeConfig, changes: Changes, started_s: float) -> dict[st
             for rank, member in enumerate(view.members if view is not None else ())
         ],
         "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],
+        **_process(changes),
     }
 
 
@@ -58,11 +59,11 @@ def figures_of(changes: Changes, started_s: float) -> dict[str, Any]:
             found["stability"] = changes.epoch.stability(topic.topic_id)
         topics.append(found)
     return {"node_id": changes.machine.me.node_id, "view_id": view.view_id if view is not None else -1,
-            "uptime_s": time.monotonic() - started_s, **process_figures(changes), "topics": topics}
+            "uptime_s": time.monotonic() - started_s, **_process(changes), "topics": topics}
 
 
-def process_figures(changes: Changes) -> dict[str, Any]:
-    """See Node.figures_of_process."""
+def _process(changes: Changes) -> dict[str, Any]:
+    """The node's counters, and the processor time of its process."""
     return {"counters": changes.engine.counters.snapshot(), "cpu_s": time.process_time()}
 
 

@@ -18,6 +18,7 @@ class Ability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     NONE: _ClassVar[Ability]
     KEEPS_TYPES: _ClassVar[Ability]
+    GIVES_LARGE: _ClassVar[Ability]
     TELLS_STATUS: _ClassVar[Ability]
 UNKNOWN: Role
 PEER: Role
@@ -25,6 +26,7 @@ APPLICATION: Role
 CONTACT: Role
 NONE: Ability
 KEEPS_TYPES: Ability
+GIVES_LARGE: Ability
 TELLS_STATUS: Ability
 
 class Opening(_message.Message):

@@ -1,4 +1,4 @@
-"""Goal: a node says of itself what others ask; who can't answer is named, and nobody is waited for longer than a second.
+"""Goal: a node says of itself what others ask; who can't is named, and nobody is waited for longer than a second.
 
 Method: real nodes on one loop; what goes between them is counted at the connection.
 """
@@ -84,7 +84,7 @@ def test_nobody_is_waited_for_who_goes_or_hangs(runtime_dir: Path, monkeypatch: 
         with pytest.raises(NodeStopped, match="node 2 has gone"):
             await asking
         monkeypatch.setattr(telling, "TIMEOUT_S", 0.05)
-        with pytest.raises(TimeoutError, match="node 3 did not say anything of itself within 0.05 s"):
+        with pytest.raises(TimeoutError, match=r"node 3 did not say anything of itself within 0\.05 s"):
             await one.telling.ask(3)
         assert not one.telling._waiting and not one.telling._asked
 
