@@ -19,7 +19,7 @@ sources_of = $(shell find $(1) -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup lab ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference netns-test rdma-test clean distclean
+.PHONY: FORCE help setup lab ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference netns-test rdma-test test-web clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -78,7 +78,13 @@ ext: $(VENV)/.stamp-install $(VENV)/.stamp-libraries  ## Rebuild the extension m
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $(VENV)/.stamp-ext $(VENV)/.stamp-lab
 
-demo: setup  ## Fly the recorded flight over three daemons and prove what was delivered
+# The page with the flight is a part that may be missing: the demonstration then says so.
+$(VENV)/.stamp-web: $(VENV)/.stamp-install
+	$(call say,Installing what the cockpit needs)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[web]' && touch $@ || \
+	    echo "The cockpit's packages can't be had: the demonstration goes without a page for browsers"
+
+demo: setup $(VENV)/.stamp-web  ## Fly the recorded flight over three daemons and prove what was delivered
 	@$(BIN)/spindle demo $(ARGS)
 
 # Side by side, one for each processor; who has nothing left takes from the others.
@@ -161,6 +167,16 @@ tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under 
 netns-test: lab $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions, delays and bad lines
 	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle_lab/chaos/test_hosts.py tests/spindle_lab/chaos/test_partitions.py \
 		tests/spindle_lab/chaos/test_delays.py $(ARGS)
+
+$(VENV)/.stamp-webtest: $(VENV)/.stamp-test
+	$(call say,Installing what tests in a browser need)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[test,webtest]'
+	@touch $@
+
+# In a real Chromium: as root on Debian it is installed; elsewhere, without one, those tests are skipped and say why.
+test-web: lab $(VENV)/.stamp-webtest  ## Test the cockpit, in a real browser too
+	@tools/install-browser.sh
+	@SPINDLE_WEB=1 $(BIN)/pytest -q tests/spindle/cockpit $(ARGS)
 
 # On guests that have a kernel RDMA stack in software (tools/rdma); skipped, with the reason, where guests can't be had.
 # What it installs may be what the modules for RDMA were left out for, hence the second build.

@@ -60,6 +60,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "ls": Entry("spindle.cli.ls:ls", "List who is in the domain, and what each writes and reads."),
         "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, show or watch one."),
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
+        "cockpit": Entry("spindle.cli.cockpit:cockpit", "Serve a page that shows the group, live."),
         "top": Entry("spindle.cli.top:top", "Watch all nodes live: rates, latencies, who is behind."),
     },
     "Data": {
