@@ -34,7 +34,8 @@ def stage(source: Path) -> None:
     if source.exists():
         shutil.rmtree(source)
     source.mkdir(parents=True)
-    for pattern in ("*.md", "LICENSE", "examples/README.md", "examples/data/*.md", "examples/*.py", "docs/*.md", "docs/*.toml"):
+    for pattern in ("*.md", "LICENSE", "examples/README.md", "examples/data/*.md", "examples/*.py", "docs/*.md",
+                    "docs/*.toml"):
         for path in ROOT.glob(pattern):
             place = source / path.relative_to(ROOT)
             place.parent.mkdir(exist_ok=True, parents=True)
@@ -45,7 +46,10 @@ def stage(source: Path) -> None:
             shutil.copystat(path, place)
     for folder in ("docs/paper", "docs/pictures", "packaging/examples"):
         shutil.copytree(ROOT / folder, source / folder)
-    shutil.copy2(ROOT / "docs" / "site" / "index.md", source / "index.md")
+    front = ROOT / "docs" / "site" / "index.md"
+    text = front.read_text(encoding="utf-8").replace("](../../", "](").replace("](../", "](docs/")
+    (source / "index.md").write_text(text, encoding="utf-8")
+    shutil.copystat(front, source / "index.md")
     shutil.copytree(ROOT / "docs" / "site" / "api", source / "api")
 
 
@@ -92,7 +96,7 @@ def foreign(html: Path) -> list[str]:
             found += IN_STYLES.findall(text)
         if path.suffix != ".css":
             found += IN_SCRIPTS.findall(text)
-        wrong += [f"{path.relative_to(html)} loads {one}" for one in found]
+        wrong += [f"{path.relative_to(html)} loads {one}" for one in dict.fromkeys(found)]
     return wrong
 
 
@@ -124,7 +128,7 @@ def main() -> int:
     sys.path.insert(0, str(ROOT))
     status = build(options.out.resolve(), options.fresh)
     if not status:
-        print(f"The site is in {os.path.relpath(options.out / 'html')}: open {os.path.relpath(options.out / 'html' / 'index.html')}")
+        print(f"The site is made: open {os.path.relpath(options.out / 'html' / 'index.html')}")
     return status
 
 

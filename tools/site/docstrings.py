@@ -49,7 +49,7 @@ def _blocks(lines: list[str]) -> Iterator[list[str]]:
 
 def _written(block: list[str], after: list[str]) -> list[str]:
     if block[0].startswith("    "):
-        return [".. code-block:: python", "", *block]
+        return [".. code-block:: python", "", *"\n".join(block).rstrip().split("\n")]
     out: list[str] = []
     prose: list[str] = []
     rest = list(block)
@@ -73,7 +73,7 @@ def _written(block: list[str], after: list[str]) -> list[str]:
         out.append(head + " ".join(_prose(text)))
     if prose and out and out[-1]:
         out.append("")
-    return out + _prose(prose)
+    return out + (_prose(prose) if prose else [])
 
 
 def _is_list(line: str, rest: list[str]) -> bool:

@@ -7,23 +7,15 @@ that its text gives; one whose text was changed since has no picture, and the bu
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from drawn import THEMES, path_of
 from sphinx.application import Sphinx
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 logger = logging.getLogger(__name__)
-
-FOLDER = Path(__file__).resolve().parent.parent.parent / "docs" / "pictures" / "drawings"
-THEMES = ("light", "dark")
-
-
-def path_of(text: str, theme: str) -> Path:
-    return FOLDER / f"{hashlib.sha256(text.strip().encode()).hexdigest()[:16]}-{theme}.svg"
 
 
 class Drawing(SphinxDirective):

@@ -1,7 +1,7 @@
 """What names in docstrings and signatures lead to.
 
-Why: a signature says `Session` or `dds.pub.DataWriter`, a docstring `take()`; the reference has each thing in one place,
-mostly under its short name (`dds.DataWriter`). So a name is looked up by its last word.
+Why: a signature says `Session` or `dds.pub.DataWriter`, a docstring `take()`; the reference has each thing in one
+place, mostly under its short name (`dds.DataWriter`). So a name is looked up by its last word.
 
 Rules: a name of the house in a signature leads somewhere, or stands in INTERNAL; else the build fails. A dotted name in
 a docstring must exist. What others define (Python, NumPy, protobuf) is shown without a link: the built site needs no
@@ -19,13 +19,12 @@ import types
 import typing
 from typing import Any
 
+from docstrings import converted
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
-
-from docstrings import converted
 
 logger = logging.getLogger(__name__)
 
@@ -159,8 +158,8 @@ def on_whole(app: Sphinx, env: BuildEnvironment) -> None:
         if not inspect.isclass(found) or found.__module__.split(".")[0] not in PACKAGES:
             continue
         for name, value in vars(found).items():
-            public = not name.startswith("_") and (callable(value) or isinstance(value, (property, classmethod, staticmethod)))
-            if public and f"{place}.{name}" not in there and f"{place}.{name}" not in NOT_FOR_PROGRAMS:
+            is_method = callable(value) or isinstance(value, (property, classmethod, staticmethod))
+            if is_method and not name.startswith("_") and f"{place}.{name}" not in there | NOT_FOR_PROGRAMS:
                 logger.warning("%s.%s is public, and not in the reference", place, name)
 
 
@@ -178,8 +177,8 @@ def value_of(name: str) -> Any:
 
 
 def lookup(env: BuildEnvironment, target: str, within: str) -> str:
-    """The full name of what is documented by that name: of the class that the docstring belongs to, or by its last words.
-    "" where that is nothing, or one of several."""
+    """The full name of what is documented by that name: of the class that the docstring belongs to, or by its last
+    words. "" where that is nothing, or one of several."""
     objects = env.get_domain("py").objects
     target = SHOWN_AS.get(target, target)
     for name in (f"{within}.{target}", target):

@@ -29,12 +29,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from drawings import FOLDER, THEMES, path_of
+from drawn import FOLDER, ROOT, path_of, wanted
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 PICTURES = ROOT / "docs" / "pictures"
 MERMAID = "mermaid@11.17.2"  # MIT; a later one draws somewhat differently
-DRAWING = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 NEEDED = {"drawings": ("chromium", "npm"), "terminals": ("tmux",)}
 CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
             "--disable-background-networking", "--disable-component-update", "--disable-sync")
@@ -42,10 +40,12 @@ CHROMIUM = ("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disabl
 FONT = "'Liberation Sans', Arial, Helvetica, sans-serif"
 COLOURS = {
     "light": {"primaryColor": "#e8f1f8", "primaryBorderColor": "#5b8db1", "primaryTextColor": "#1a1a1a",
-              "lineColor": "#52606d", "clusterBkg": "#f6f8fa", "clusterBorder": "#b8c4ce", "edgeLabelBackground": "#ffffff",
+              "lineColor": "#52606d", "clusterBkg": "#f6f8fa", "clusterBorder": "#b8c4ce",
+              "edgeLabelBackground": "#ffffff",
               "background": "#ffffff"},
     "dark": {"primaryColor": "#1f3342", "primaryBorderColor": "#5b9bc4", "primaryTextColor": "#e6e6e6",
-             "lineColor": "#9fb0bd", "clusterBkg": "#191c1f", "clusterBorder": "#46525c", "edgeLabelBackground": "#131416",
+             "lineColor": "#9fb0bd", "clusterBkg": "#191c1f", "clusterBorder": "#46525c",
+             "edgeLabelBackground": "#131416",
              "background": "#131416", "darkMode": True},
 }
 
@@ -66,15 +66,13 @@ def install(packages: list[str]) -> None:
 
 
 def drawings() -> None:
-    texts = [text for path in sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-             for text in DRAWING.findall(path.read_text(encoding="utf-8"))]
-    wanted = {path_of(text, theme): (text, theme) for text in texts for theme in THEMES}
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for path in set(FOLDER.glob("*.svg")) - set(wanted):
+    pictures = wanted()
+    for path in set(FOLDER.glob("*.svg")) - set(pictures):
         path.unlink()
     with tempfile.TemporaryDirectory() as place:
         script = fetch_mermaid(Path(place))
-        for path, (text, theme) in wanted.items():
+        for path, (text, theme) in pictures.items():
             path.write_text(drawn(text, theme, script, Path(place)), encoding="utf-8")
             print(path.relative_to(ROOT))
 
@@ -98,8 +96,9 @@ def drawn(text: str, theme: str, script: Path, place: Path) -> str:
         f"mermaid.initialize({json.dumps(settings)});"
         f"mermaid.render('d{name}', {json.dumps(text)}).then(r => document.body.innerHTML = r.svg,"
         " e => document.body.innerHTML = '<pre>' + e + '</pre>');</script>", encoding="utf-8")
-    shown = subprocess.run([*CHROMIUM, f"--user-data-dir={place / 'profile'}", "--virtual-time-budget=20000", "--dump-dom",
-                            page.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    shown = subprocess.run(
+        [*CHROMIUM, f"--user-data-dir={place / 'profile'}", "--virtual-time-budget=20000", "--dump-dom", page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True).stdout
     found = re.search(r"<svg.*</svg>", shown, re.DOTALL)
     if not found or "<pre>" in shown:
         raise ValueError(f"mermaid can't draw\n{text}\n{shown[-2000:]}")
@@ -176,9 +175,10 @@ def group(runtime_dir: Path, journals: Path, environment: dict[str, str]) -> Ite
     started: list[subprocess.Popen[bytes]] = []
     python = [sys.executable]
 
-    def start(command: list[str], **more: str) -> subprocess.Popen[bytes]:
-        one = subprocess.Popen(command, cwd=ROOT, env={**environment, **more}, stdout=subprocess.PIPE,
-                               stderr=subprocess.DEVNULL)
+    def start(command: list[str]) -> subprocess.Popen[bytes]:
+        is_daemon = "daemon" in command
+        one = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE if is_daemon else subprocess.DEVNULL)
         started.append(one)
         return one
 
@@ -188,9 +188,9 @@ def group(runtime_dir: Path, journals: Path, environment: dict[str, str]) -> Ite
                             "--journal-dir", str(journals / str(node))])
             assert daemon.stdout is not None
             daemon.stdout.readline()
-        devnull = {"PYTHONUNBUFFERED": "1"}
-        for node, name in ((2, "primary_flight_display"), (3, "alert_monitor"), (3, "flight_recorder"), (1, "alert_monitor")):
-            start([*python, f"examples/{name}.py", "--json", "--node", str(node)], **devnull)
+        for node, name in ((2, "primary_flight_display"), (3, "alert_monitor"), (3, "flight_recorder"),
+                           (1, "alert_monitor")):
+            start([*python, f"examples/{name}.py", "--json", "--node", str(node)])
         for node, name in ((1, "air_data_publisher"), (2, "attitude_publisher")):
             start([*python, f"examples/{name}.py", "--node", str(node), "--start", "3580", "--speed", "32"])
         yield
@@ -207,8 +207,10 @@ def group(runtime_dir: Path, journals: Path, environment: dict[str, str]) -> Ite
 
 
 def terminals() -> None:
+    # Short, as sockets' paths must be; what still ends may leave something in it meanwhile.
     with tempfile.TemporaryDirectory(prefix="sp", dir="/tmp", ignore_cleanup_errors=True) as place:
-        environment = {**os.environ, "SPINDLE_RUNTIME_DIR": f"{place}/run", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        environment = {**os.environ, "SPINDLE_RUNTIME_DIR": f"{place}/run",
+                       "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
                        "TERM": "xterm-256color", "COLORTERM": "truecolor", "HOME": place, "LC_ALL": "C.UTF-8"}
         environment.pop("TMUX", None)
         shown = {name: environment[name] for name in ("SPINDLE_RUNTIME_DIR", "PATH", "COLORTERM", "LC_ALL", "HOME")}
