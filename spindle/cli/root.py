@@ -65,7 +65,9 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     "Data": {
         "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
         "sub": Entry("spindle.cli.sub:sub", "Print what is published to a topic."),
-        "journal": Entry("spindle.cli.journal:journal", "Inspect, verify and export journals of logged topics."),
+        "record": Entry("spindle.cli.record:record", "Record topics into an MCAP file."),
+        "replay": Entry("spindle.cli.replay:replay", "Play recordings, journals and bags onto topics."),
+        "journal": Entry("spindle.cli.journal:journal", "Inspect, verify, export, back up journals of logged topics."),
     },
     "Measure and set up": {
         "keys": Entry("spindle.cli.keys:keys", "Make and show the keys by which nodes know each other."),

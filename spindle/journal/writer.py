@@ -28,11 +28,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from spindle.errors import JournalError
+from spindle.group.schemas import MessageSchema, schema_in
 from spindle.group.topics import TopicSpec
 from spindle.journal.directory import directory_error, reason_of, way_out
 from spindle.journal.errors import JournalBusy, JournalWriteFailed
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSchema
+from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head
 from spindle.journal.live import Info, JournalFile, Pair
 from spindle.journal.names import lock_name
 from spindle.journal.recovery import Known, Recovery, journal_numbers, recover
@@ -41,6 +42,7 @@ from spindle.journal.relays import Relayed, newest
 FSYNC_MODES = ("group", "never")
 COMMIT_BYTES = 4 << 20  # payload bytes that end the gathering of a commit
 TAKE_BYTES = 1 << 20  # payload bytes that one take may bring at most, as far as size_max allows
+SCHEMAS_BYTES_MAX = 1 << 20  # of the schemas in a file's head
 TAKE_MAX = 1024  # messages of one take
 COMMITS_MAX = 65_536  # of one file: bounds the summary (35 to 45 bytes each) that is kept in memory until it is closed
 
@@ -69,7 +71,6 @@ class Journal:
     group_commit_ms  least time between two commits; 0 commits whatever is there as soon as the last one is done
     max_file_size    bytes after which a file is closed and the next begun
     keep_files       how many closed files to keep beside the live one; 0 = all
-    schema           how payloads are decoded; None = only the type's name is recorded
     group            identity of this life of the group, if known. A message of the same group that the journal already
                      holds (by view and sequence number) is then not written again, as when history is transferred to a
                      node that comes back
@@ -99,7 +100,6 @@ class Journal:
         group_commit_ms: float = 2.0,
         max_file_size: int = 1 << 30,
         keep_files: int = 0,
-        schema: JournalSchema | None = None,
         group: str = "",
         held: tuple[int, int] | None = None,
         before_commit: Callable[[int], object] | None = None,
@@ -120,7 +120,6 @@ class Journal:
         self._group_s = group_commit_ms / 1000
         self._max_file_size = max_file_size
         self._keep_files = keep_files
-        self._schema = schema or JournalSchema(spec.type_name)
         self._group = group
         self._before_commit = before_commit
         self._files = files or OsFiles()
@@ -352,7 +351,7 @@ class Journal:
         head = whole.head
         mine = self._head(head.number, head.position, (head.last_view, head.last_sequence), {})
         same = dataclasses.replace(mine, file_id=head.file_id, created_ns=head.created_ns, relayed=head.relayed,
-                                   types=head.types) == head
+                                   types=head.types, schemas=head.schemas) == head
         if not same:
             return None
         if self._known is not None:
@@ -363,6 +362,7 @@ class Journal:
         return JournalFile.create(self._files, self.directory, self._head(number, position, last, relayed))
 
     def _head(self, number: int, position: int, last: tuple[int, int], relayed: Relayed) -> Head:
+        types = tuple(self._types().values())
         return Head(
             topic=self.spec.name,
             type_name=self.spec.type_name,
@@ -375,10 +375,22 @@ class Journal:
             last_view=last[0],
             last_sequence=last[1],
             created_ns=time.time_ns(),
-            schema=self._schema,
+            schemas=self._schemas(types),
             relayed=tuple(newest(relayed).items()),
-            types=tuple(self._types().values()),
+            types=types,
         )
+
+    def _schemas(self, types: Sequence[bytes]) -> tuple[MessageSchema, ...]:
+        """Those that writers have said with their types; only the type's name if they have said none. Of several that
+        payloads don't tell apart, the one that was said last: a tool would decode all of them by one."""
+        found = [one for one in map(schema_in, types) if one is not None]
+        marked = {one.mark: one for one in found if one.mark}
+        plain = [one for one in found if not one.mark][-1:]
+        kept: list[MessageSchema] = []
+        for one in (*marked.values(), *plain):
+            if sum(len(other.data) for other in kept) + len(one.data) <= SCHEMAS_BYTES_MAX:
+                kept.append(one)
+        return tuple(kept) or (MessageSchema(self.spec.type_name),)
 
     def _rotate(self) -> None:
         """Close the file, begin the next, drop files beyond `keep_files`."""

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from spindle.errors import JournalError
-from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalSchema, JournalWriteFailed, check_directory
+from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalWriteFailed, check_directory
 from spindle.journal.files import OsFiles
 from spindle.journal.format import SEQUENCE_SPAN
 from spindle.journal.recovery import Known, recover
@@ -56,7 +56,7 @@ def same(directory: Path, pairs: list[tuple[bytes, FakeInfo]]) -> bool:
 
 
 def test_what_is_delivered_is_on_disk_and_acknowledged(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, schema=JournalSchema("AirData", "ros2idl", b"struct", "cdr"))
+    setup = Setup(tmp_path)
     sent = messages(100) + messages(50, start=100, view_id=4)
     setup.put(sent[:60])
     setup.put(sent[60:])
