@@ -61,6 +61,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, or show one."),
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "top": Entry("spindle.cli.top:top", "Watch rates live in the terminal."),
+        "foxglove": Entry("spindle.cli.foxglove:foxglove", "Show topics live in Foxglove."),
     },
     "Data": {
         "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
