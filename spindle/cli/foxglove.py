@@ -62,7 +62,8 @@ def foxglove(target: Target, topics: tuple[str, ...], listen: str, anyone: bool,
         ready(bridge)
         for like in bridge.absent() if topics else ():
             note(f"waiting for {like!r}; nobody has declared such a topic yet")
-        found = bridge.serve(host, port, certificate and certificate.read_bytes(), key and key.read_bytes())
+        pems = [one.read_bytes() if one is not None else None for one in (certificate, key)]
+        found = bridge.serve(host, port, *pems)
         scheme = "ws" if certificate is None else "wss"
         click.echo(f"{scheme}://{f'[{host}]' if ':' in host else host}:{found}")
         if sys.stderr.isatty():
