@@ -67,10 +67,10 @@ def _written(block: list[str], after: list[str]) -> list[str]:
         if prose:
             out += [*([""] if out and out[-1] else []), *_prose(prose), ""]
             prose = []
-        head = f":{_escaped(argument.group(1))}: " if argument else "- "
-        if out and out[-1] and out[-1][0] != head[0]:
+        said = " ".join(_prose(text))
+        if out and out[-1] and out[-1].startswith("- ") is bool(argument):
             out.append("")
-        out.append(head + " ".join(_prose(text)))
+        out += [f"``{argument.group(1)}``", f"    {said}"] if argument else [f"- {said}"]
     if prose and out and out[-1]:
         out.append("")
     return out + (_prose(prose) if prose else [])

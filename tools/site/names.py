@@ -45,7 +45,7 @@ NOT_FOR_PROGRAMS = {
 # Base classes under whose name signatures take what programs know by another.
 SHOWN_AS = {"Participant": "dds.DomainParticipant", "dds.entity.Participant": "dds.DomainParticipant"}
 # Base classes that carry only what is done inside: their own bases are shown.
-BASES_INSIDE = {"BatchWay", "FastWay", "ReaderCore", "ReaderByQos", "ReaderStatuses", "WriterCore", "WriterStatuses"}
+BASES_INSIDE = {"BatchWay", "FastWay", "Participant", "ReaderCore", "ReaderByQos", "ReaderStatuses", "WriterCore", "WriterStatuses"}
 EXTERNAL = {"Future", "NDArray", "Path", "np", "pb"}
 TYPE_VARIABLE = re.compile(r"^_?[A-Z]$")
 
@@ -54,14 +54,26 @@ def setup(app: Sphinx) -> dict[str, Any]:
     from sphinx.domains.python import PythonDomain
     from sphinx.roles import XRefRole
 
+    unalias_policies()
     app.add_role_to_domain("py", "spanned", XRefRole(warn_dangling=True))
     PythonDomain.object_types["class"].roles += ("spanned",)
     app.connect("autodoc-process-docstring", on_docstring)
     app.connect("missing-reference", on_missing)
     app.connect("autodoc-process-bases", on_bases)
+    app.connect("autodoc-process-signature", on_signature)
     app.connect("doctree-read", on_page)
     app.connect("env-check-consistency", on_whole)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
+
+
+def unalias_policies() -> None:
+    """Their names have their family's before them (`History.KeepLast`), by which Sphinx would take them for aliases."""
+    from dds.policy.classes import BasePolicy, Policy
+
+    for family in vars(Policy).values():
+        for kind in vars(family).values() if inspect.isclass(family) else ():
+            if inspect.isclass(kind) and issubclass(kind, BasePolicy):
+                kind.__name__ = kind.__name__.rpartition(".")[2]
 
 
 def on_docstring(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
@@ -77,6 +89,7 @@ def policy_meaning(name: str) -> str:
 
     family = re.fullmatch(r"dds\.Policy\.(\w+)", name)
     said = next((row.meaning for row in TABLE if family and row.scope == family.group(1)), "")
+    said = re.sub(r",? \[(?:above|below)\]\([^)]+\)", "", said)
     said = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", said)
     return said[:1].upper() + said[1:] + ("." if said and not said.endswith(".") else "")
 
@@ -95,6 +108,15 @@ def callback_meaning(name: str) -> str:
     owners = (one for one in (dds.Topic, dds.DataWriter, dds.DataReader, dds.DomainParticipant) if hasattr(one, getter))
     owner = next(owners, None) if getter else None
     return (inspect.getdoc(getattr(owner, getter)) or "").split("\n\n")[0] if owner else "There are unread samples."
+
+
+def on_signature(app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str | None,
+                 returned: str | None) -> tuple[str, str | None] | None:
+    """A family of policies is a name space: it can't be called."""
+    from dds.policy.classes import BasePolicy, Policy, _Family
+
+    is_family = inspect.isclass(found) and (issubclass(found, _Family) or found is Policy)
+    return ("", returned) if is_family and not issubclass(found, BasePolicy) else None
 
 
 def on_bases(app: Sphinx, name: str, found: Any, options: Any, bases: list[Any]) -> None:
@@ -117,6 +139,9 @@ def _bases(inside: type) -> list[type]:
 
 def on_page(app: Sphinx, page: nodes.document) -> None:
     """What others define is no reference: `Any` of a signature would be found as `SampleState.Any`."""
+    for node in list(page.findall(nodes.paragraph)):
+        if node.astext() == "Bases: object":
+            node.parent.remove(node)
     for node in list(page.findall(pending_xref)):
         if node.get("refdomain") == "py" and node["reftype"] != "spanned" and not is_ours(node["reftarget"]):
             node.replace_self(node.children)
