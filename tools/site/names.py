@@ -45,7 +45,8 @@ NOT_FOR_PROGRAMS = {
 # Base classes under whose name signatures take what programs know by another.
 SHOWN_AS = {"Participant": "dds.DomainParticipant", "dds.entity.Participant": "dds.DomainParticipant"}
 # Base classes that carry only what is done inside: their own bases are shown.
-BASES_INSIDE = {"BatchWay", "FastWay", "Participant", "ReaderCore", "ReaderByQos", "ReaderStatuses", "WriterCore", "WriterStatuses"}
+BASES_INSIDE = {"BatchWay", "FastWay", "Participant", "ReaderByQos", "ReaderCore", "ReaderStatuses", "WriterCore",
+                "WriterStatuses"}
 EXTERNAL = {"Future", "NDArray", "Path", "np", "pb"}
 TYPE_VARIABLE = re.compile(r"^_?[A-Z]$")
 

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from spindle_core.message import MessageInfo
 
 IDLE_S = 0.5  # between two looks whether the node is there
-BACKLOG = 1024  # messages that may wait for a client; for one more its oldest goes
+# Messages that may wait for a client; for one more its oldest goes. Fewer where they are large: a client that reads
+# nothing costs this memory.
+BACKLOG_MAX, BACKLOG_MIN, BACKLOG_BYTES = 1024, 64, 256 << 20
 BYTES_SHOWN_MAX = 64 << 10  # of a sample of bytes, which travels as JSON
 ATTEMPT_S = 1.0  # for one node to answer
 
@@ -180,11 +182,15 @@ class Bridge(Recorder):
             self._server = foxglove.start_server(
                 name=f"Spindle, domain {self._session.domain_id}", host=host, port=port, capabilities=[],
                 server_listener=self._lookers, supported_encodings=[],  # type: ignore[arg-type]
-                context=self._context, message_backlog_size=BACKLOG, tls_cert=certificate, tls_key=key)
+                context=self._context, message_backlog_size=self._backlog(), tls_cert=certificate, tls_key=key)
         except Exception as error:  # the SDK raises classes of its own, and says what it was in words
             raise ListenError(
                 f"can't listen at {host}:{port}: {error}. --listen takes another address or port") from None
         return int(self._server.port)
+
+    def _backlog(self) -> int:
+        largest = max((track.info.spec.size_max for track in self._known.values()), default=1)
+        return max(BACKLOG_MIN, min(BACKLOG_MAX, BACKLOG_BYTES // max(1, largest)))
 
     # --- what there is
 
@@ -227,9 +233,14 @@ class Bridge(Recorder):
             self._looked_inside.add(name)
         fresh: dict[bytes, Kind] = {}
         for one in types_of(self._session, name, within, inside):
-            if one.data_type is not None:
+            if one.data_type is None:
+                continue
+            try:
                 kind = kind_of(one)
-                fresh.setdefault(kind.schema.mark if kind.schema is not None else b"", kind)
+            except (TypeError, ValueError) as error:  # what another program says of its type makes no sense
+                note(f"{topic}: its type {one.name} is not shown: {error}")
+                continue
+            fresh.setdefault(kind.schema.mark if kind.schema is not None else b"", kind)
         kinds = track.kinds.setdefault(topic, {})
         if fresh and not keeps:
             kinds.clear()
@@ -262,6 +273,8 @@ class Bridge(Recorder):
         about = {"level": spec.level.name.lower()}
         if topic != spec.name:
             about["order"] = spec.name
+        if schema.mark:
+            about["version"] = schema.mark.hex()  # channels that are alike in all would be one
         return Channel(foxglove.Channel(topic, schema=said, message_encoding="json" if plain else
                                         schema.message_encoding, context=self._context, metadata=about), plain)
 

@@ -35,6 +35,7 @@ from spindle.cli.recordings.bridge import BYTES_SHOWN_MAX, as_json
 from tests.spindle.cli.foxglove_client import PROTOCOL, WAIT_S, served
 from tests.spindle.cli.support import Cli
 from tests.spindle.daemons import Daemon, daemons
+from tests.spindle.hosts import hosts
 from tests.support import wait_until
 
 
@@ -297,6 +298,29 @@ def test_a_node_that_goes_while_nobody_looks(runtime_dir: Path) -> None:
             read(within, "fixes", 1)
             writer.write(Fix("a", 1.0))
             client.until("fixes", 1)
+
+
+def test_from_a_host_without_a_node(runtime_dir: Path, tmp_path: Path) -> None:
+    """It reaches nodes over the network, and turns to the next when one dies."""
+    with hosts(tmp_path, 3) as (first, second, _):
+        addresses = f"{first.address},{second.address}"
+        with served(runtime_dir, "--nodes", addresses) as serving, participant(second.directory) as within:
+            client = serving.client()
+            writer = dds.DataWriter(within, dds.Topic(within, "fixes", Fix))
+            client.subscribe("fixes")
+            read(within, "fixes", 1)
+            writer.write(Fix("first", 1.0))
+            client.until("fixes", 1)
+            first.running.kill()
+
+            def goes_on() -> bool:
+                writer.write(Fix("second", 2.0))
+                return any(b"second" in one for one in client.of("fixes"))
+
+            wait_until(goes_on, WAIT_S, "samples over the next node", interval_s=0.05)
+            fresh = dds.DataWriter(within, dds.Topic(within, "fresh", Fix))
+            client.channel("fresh")
+            fresh.close()
 
 
 def test_without_reattaching_it_ends_with_its_node(runtime_dir: Path) -> None:
