@@ -22,6 +22,7 @@ TOOL = ROOT / "tools" / "site"
 NEEDED = ("furo", "myst_parser", "sphinx")
 
 LACKING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+takes_long = pytest.mark.timeout(600)  # on a machine that has other things to do
 needs_sphinx = pytest.mark.skipif(bool(LACKING), reason=f"needs {', '.join(LACKING)}: `make docs` fetches them")
 
 
@@ -38,13 +39,14 @@ def tool(name: str) -> ModuleType:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site")
     run = subprocess.run([sys.executable, str(TOOL), "--out", str(out)], cwd=ROOT, capture_output=True, text=True,
-                         timeout=180)
+                         timeout=500)
     assert run.returncode == 0, run.stderr
     assert run.stderr == ""
     return out / "html"
 
 
 @needs_sphinx
+@takes_long
 @pytest.mark.slow
 def test_the_site_is_made_without_a_warning(made: Path) -> None:
     """And has a page for each document, and one for each part of the API."""
@@ -55,6 +57,7 @@ def test_the_site_is_made_without_a_warning(made: Path) -> None:
 
 
 @needs_sphinx
+@takes_long
 @pytest.mark.slow
 def test_names_are_found(made: Path) -> None:
     """By their anchors, which is what links from elsewhere go by."""
@@ -67,6 +70,7 @@ def test_names_are_found(made: Path) -> None:
 
 
 @needs_sphinx
+@takes_long
 @pytest.mark.slow
 def test_drawings_and_pictures_are_in_the_pages(made: Path) -> None:
     page = (made / "ARCHITECTURE.html").read_text()
@@ -78,6 +82,7 @@ def test_drawings_and_pictures_are_in_the_pages(made: Path) -> None:
 
 
 @needs_sphinx
+@takes_long
 @pytest.mark.slow
 def test_a_dead_link_fails_the_site(tmp_path: Path) -> None:
     """Method: a tree with the tool and one document that links to nowhere."""

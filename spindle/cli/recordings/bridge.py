@@ -19,6 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from dds.messages.contents import SAMPLE, Contents, Said
@@ -38,6 +39,8 @@ IDLE_S = 0.5  # between two looks whether the node is there
 BACKLOG_MAX, BACKLOG_MIN, BACKLOG_BYTES = 1024, 64, 256 << 20
 BYTES_SHOWN_MAX = 64 << 10  # of a sample of bytes, which travels as JSON
 ATTEMPT_S = 1.0  # for one node to answer
+READY_S = 10.0  # for the first look
+PAUSE_S = 0.2  # before a node is asked again
 
 # Samples of topics without a type, as JSON: what Foxglove has no other word for.
 BYTES_NAME = "spindle.Bytes"
@@ -129,8 +132,7 @@ class Bridge(Recorder):
         self._shows: dict[str, dict[tuple[str, bytes], Channel]] = {}  # by that, then topic and type
         self._server: Any = None
         self.shown = 0
-        self._changed: set[str] = set()  # topics of the node about which there is news
-        self._all_changed = True
+        self._changed: SimpleQueue[str] = SimpleQueue()  # topics of the node about which there is news; "": all
         self._looked_inside: set[str] = set()
         self._absent: set[str] = set()  # topics that were there at the last node, and may come again
         self._lookers = Lookers(self._heard)
@@ -154,15 +156,11 @@ class Bridge(Recorder):
 
     def _listen(self) -> None:
         def heard(event: Event) -> None:
-            about = event.endpoint.topic if event.endpoint is not None else (
-                event.topic.spec.name if event.topic is not None else "")
-            if about:
-                self._changed.add(about)
-            else:
-                self._all_changed = True
+            self._changed.put(event.endpoint.topic if event.endpoint is not None else (
+                event.topic.spec.name if event.topic is not None else ""))
             self._heard()
 
-        self._all_changed = True
+        self._changed.put("")
         self._refused.clear()
         self._news.set()
         self._session.add_listener(heard)
@@ -197,13 +195,16 @@ class Bridge(Recorder):
     def look(self) -> None:
         """Have a channel for each topic and type that is known by now, and read those that are looked at."""
         self._news.clear()
-        changed, everything = self._changed, self._all_changed
-        self._changed, self._all_changed = set(), False
+        changed = {self._changed.get() for _ in range(self._changed.qsize())}
         try:
-            there = {info.spec.name: info for info in self._session.topics() if self._wants_track(info)}
-        except SpindleError:
-            self._all_changed = True
+            self._look(changed)
+        except (SpindleError, TimeoutError):
+            self._changed.put("")
+            self._news.set()
             raise
+
+    def _look(self, changed: set[str]) -> None:
+        there = {info.spec.name: info for info in self._session.topics() if self._wants_track(info)}
         self._absent -= there.keys()
         for name, track in list(self._known.items()):
             if name not in there and name in self._absent:
@@ -215,7 +216,7 @@ class Bridge(Recorder):
                 continue
             if name not in self._known:
                 self._known[name] = Track(info, None)  # type: ignore[arg-type]
-            elif not everything and name not in changed:
+            elif not changed & {name, ""}:
                 continue
             self._learn(self._known[name])
             self._advertise(name, self._known[name])
@@ -345,6 +346,9 @@ class Bridge(Recorder):
                     self._sleep(IDLE_S)
             except NodeStopped:
                 self._go_on()
+            except TimeoutError as error:  # a node, or a group, that is busy with something else
+                note(f"{error}; asking again")
+                time.sleep(PAUSE_S)
 
     def _go_on(self) -> None:
         if not self._again:
@@ -403,12 +407,12 @@ class Bridge(Recorder):
 
 def ready(bridge: Bridge) -> None:
     """Look once before clients come, so that they find the channels there."""
-    deadline = time.monotonic() + ATTEMPT_S
+    deadline = time.monotonic() + READY_S
     while True:
         try:
             bridge.look()
             return
-        except GroupSilent:
+        except TimeoutError:
             if time.monotonic() > deadline:
                 raise
 

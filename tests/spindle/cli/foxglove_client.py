@@ -121,6 +121,7 @@ class Served:
             self.process.kill()
             self.process.communicate()
             raise
+        sys.stderr.write(err)  # shown with a test that fails
         return self.process.returncode, err
 
 
