@@ -19,11 +19,11 @@ sources_of = $(shell find $(1) -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup lab ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference netns-test rdma-test test-web clean distclean
+.PHONY: FORCE help setup lab ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference docs docs-pictures netns-test rdma-test test-web clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  Variables: PYTHON=/path/to/python3 (3.10 or later), VENV=directory, ARGS='for demo, test or bench'"
 
 # What Spindle depends on is installed while the core is built. Installing compiles nothing to bytecode: Python does that
@@ -210,6 +210,18 @@ proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
 
 reference: $(VENV)/.stamp-install  ## Rewrite the tables of docs/qos.md and docs/dds.md that are made from the code
 	@$(BIN)/python tools/dds_reference.py
+
+$(VENV)/.stamp-docs: $(VENV)/.stamp-install
+	$(call say,Installing what the site needs)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[docs]'
+	@touch $@
+
+docs: setup $(VENV)/.stamp-docs  ## Make the documents, with a reference of the API, as a site in build/site/html
+	@$(BIN)/python tools/site $(ARGS)
+
+# Only who changes a drawing, or what a command shows, needs this: the pictures are committed.
+docs-pictures: setup $(VENV)/.stamp-docs  ## Make the pictures of the documents anew; ARGS=drawings or terminals
+	@$(BIN)/python tools/site/pictures.py --install $(ARGS)
 
 clean:  ## Remove what builds and tests left, but not the environment
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

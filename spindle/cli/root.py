@@ -62,6 +62,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "cockpit": Entry("spindle.cli.cockpit:cockpit", "Serve a page that shows the group, live."),
         "top": Entry("spindle.cli.top:top", "Watch all nodes live: rates, latencies, who is behind."),
+        "foxglove": Entry("spindle.cli.foxglove:foxglove", "Show topics live in Foxglove."),
     },
     "Data": {
         "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
