@@ -19,10 +19,10 @@ import pytest
 from spindle.client.embedding import embed
 from spindle.client.session import ReaderHandle, Session
 from spindle.config.settings import NodeConfig
-from spindle.errors import SampleUnfit, TopicLimit
+from spindle.errors import SampleUnfit
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
-from spindle_core.errors import WriteTimeout
+from spindle_core.errors import MessageTooLarge, WriteTimeout
 from tests.support import wait_until
 
 MIB = 1 << 20
@@ -137,7 +137,7 @@ def test_what_is_too_large_is_refused_with_its_limit(runtime_dir: Path, tmp_path
     with group(runtime_dir, 1, large_sample_max=MIB, journal_dir=tmp_path) as (one,):
         one.declare_topic(TopicSpec("t", size_max=64))
         reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
-        with pytest.raises(TopicLimit, match=r"1048577 bytes; 1048576 are the most.*large_sample_max"):
+        with pytest.raises(MessageTooLarge, match=r"1048577 bytes; 1048576 are the most.*large_sample_max"):
             writer.inbox.write(bytes(MIB + 1))
         writer.inbox.write(b"still here")
         assert take(reader, 1) == [b"still here"]
