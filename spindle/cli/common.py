@@ -5,12 +5,14 @@ Rules: imports at the top are those that `spindle pub` needs anyway; rich is imp
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import re
+import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -176,6 +178,17 @@ def json_default(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+@contextlib.contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Ctrl-C and SIGTERM call this meanwhile, instead of ending the command where it is."""
+    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def note(text: str) -> None:
     """One line for the person at the terminal, on stderr so that pipes stay clean."""
     click.echo(f"spindle: {text}", err=True)
@@ -188,13 +201,14 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
 
 
-def table(*columns: str, right: Iterable[str] = (), folds: Iterable[str] = (), title: str | None = None) -> Listing:
+def table(*columns: str, right: Iterable[str] = (), folds: Iterable[str] = (), spare: Iterable[str] = (),
+          title: str | None = None) -> Listing:
     """An empty table in the house style, of which a narrow terminal cuts nothing. `right`: figures; `folds`: long
-    texts, which may be broken into lines."""
+    texts, which may be broken into lines; `spare`: columns that a narrow terminal leaves out."""
     from spindle.cli.listing import Column, Listing
 
-    numbers, long = set(right), set(folds)
-    return Listing([Column(name, name in numbers, name in long) for name in columns], title)
+    numbers, long, wide = set(right), set(folds), set(spare)
+    return Listing([Column(name, name in numbers, name in long, name in wide) for name in columns], title)
 
 
 def escaped(text: str) -> str:

@@ -91,7 +91,8 @@ class Peers:
         self.network: Network | None = None  # None: this host only
         self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
         self.group_id = 0  # ... of a member
-        self.abilities: int = opening_pb2.KEEPS_TYPES | opening_pb2.GIVES_LARGE  # of this version, see opening.proto
+        # Of this version, see opening.proto.
+        self.abilities: int = opening_pb2.KEEPS_TYPES | opening_pb2.GIVES_LARGE | opening_pb2.TELLS_STATUS
         self.me: Member | None = None  # once the node has its id
         self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
         self.connected: dict[int, Peer] = {}
@@ -393,6 +394,11 @@ class Peers:
         """False if the node is connected and of a version that doesn't."""
         peer = self.connected.get(node_id)
         return peer is None or bool(peer.abilities & opening_pb2.KEEPS_TYPES)
+
+    def tells_status(self, node_id: int) -> bool:
+        """True if the node is connected, and of a version that answers a StatusQuery."""
+        peer = self.connected.get(node_id)
+        return peer is not None and bool(peer.abilities & opening_pb2.TELLS_STATUS)
 
     def broadcast(self, message: pb.PeerMessage) -> None:
         """Queues a message to every connected node."""
