@@ -199,6 +199,7 @@ def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.M
     async def body(one: Node, two: Node) -> None:
         two.large.handing._silence_s = 0.5
         filling = Filling(7, SIZE, TOPIC, one.large._more)
+        filling.waits = True
         one.large.bringing._under_way[7] = _Bring(filling, [], False)
         one.large.bringing._under_way[7].task = asyncio.ensure_future(asyncio.sleep(0, -1))
         peer = two._peers.connected[1]
@@ -216,4 +217,17 @@ def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.M
         del one.large.bringing._under_way[7]
 
     monkeypatch.setattr(handing, "TELL_S", 0.01)
+    run_on_hosts(runtime_dir, [[1, 2]], body)
+
+
+def test_two_who_want_it_of_each_other_are_told_so_soon(runtime_dir: Path) -> None:
+    """Those who had it have gone: neither may take the other for one that is bringing it."""
+    async def body(one: Node, two: Node) -> None:
+        for node in (one, two):
+            node.large.handing._silence_s = 0.3
+        wants = [asyncio.ensure_future(node.large.bring(7, SIZE, TOPIC, [other]))
+                 for node, other in ((one, 2), (two, 1))]
+        for found in await asyncio.gather(*wants, return_exceptions=True):
+            assert isinstance(found, SampleMissing)
+
     run_on_hosts(runtime_dir, [[1, 2]], body)
