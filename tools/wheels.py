@@ -6,8 +6,8 @@ and names the tag. Each wheel for this processor is installed, with what it depe
 message goes through a node.
 
 Rules: libibverbs is never put into a wheel. The modules for RDMA are linked with a stand-in of it that has the names
-and versions of its functions and no code; they are imported only where RDMA is chosen, and find the system's library then.
-Without its headers the wheels have no such modules, which is said. What is not built, or not tried, is said.
+and versions of its functions and no code; they are imported only where RDMA is chosen, and find the system's library
+then. Without its headers the wheels have no such modules, which is said. What is not built, or not tried, is said.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ with open(sys.argv[1], "rb") as file:
     versions = elf.get_section_by_name(".gnu.version")
     for number, symbol in enumerate(elf.get_section_by_name(".dynsym").iter_symbols()):
         index = versions.get_symbol(number)["ndx"]
+        # A version kept for programs of old, which the linker may not choose, has another bit in its index.
         if symbol["st_shndx"] != "SHN_UNDEF" and symbol["st_info"]["type"] == "STT_FUNC" and index in names:
             print(symbol.name, names[index])
 """, library)
