@@ -25,7 +25,8 @@ import importlib.util, json, os, sys, sysconfig
 include = sysconfig.get_path("include")
 missing = [] if os.path.exists(include + "/Python.h") else ["its headers (python3-dev)"]
 missing += [] if all(map(importlib.util.find_spec, ("venv", "ensurepip"))) else ["venv (python3-venv)"]
-print(json.dumps({"release": sys.version_info[:3], "include": include, "missing": missing, "fit":
+path = getattr(sys, "_base_executable", sys.executable)  # not a shim, nor one of an environment
+print(json.dumps({"path": path, "release": sys.version_info[:3], "include": include, "missing": missing, "fit":
     sys.implementation.name == "cpython" and sys.version_info.releaselevel == "final"
     and not sysconfig.get_config_var("Py_GIL_DISABLED")}))
 """
@@ -54,7 +55,7 @@ def ask(path: str) -> Python | None:
     answer = json.loads(done.stdout)
     if not answer["fit"]:
         return None
-    return Python(path, tuple(answer["release"]), Path(answer["include"]), tuple(answer["missing"]))
+    return Python(answer["path"] or path, tuple(answer["release"]), Path(answer["include"]), tuple(answer["missing"]))
 
 
 def places(version: str) -> list[str]:

@@ -18,7 +18,7 @@ import pythons  # noqa: E402
 
 def pretend(path: Path, release: tuple[int, int, int], *, missing: tuple[str, ...] = (), fit: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    answer = {"release": release, "include": "/nowhere", "missing": missing, "fit": fit}
+    answer = {"path": str(path), "release": release, "include": "/nowhere", "missing": missing, "fit": fit}
     path.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     path.chmod(0o755)
 
