@@ -47,6 +47,9 @@ VIEW_INSTALLED = Event("view-installed", "a7bcb383ffc04e2fb3557b47e752ab92", "a 
 MEMBER_LOST = Event("member-lost", "ec21b484a7c243a2bec7241a829ddba6", "the group goes on without a member")
 MEMBER_SILENT = Event("member-silent", "266bac0156c649839d081a32d68a7f07",
                       "a member hangs, and too few would remain to go on without it: this node waits")
+TOPIC_HELD_UP = Event("topic-held-up", "8354059b100f42bd84d92b7b42a26993",
+                      "writers of a topic wait for a member or its readers: SPINDLE_TOPIC, SPINDLE_MEMBERS")
+TOPIC_GOES_ON = Event("topic-goes-on", "32e700bde20c4f1b9ebcb67080f9f9ca", "... and do so no more")
 CAST_OUT = Event("cast-out", "e8044385acef40da99e563b00965412e", "the others have gone on without this node")
 NO_MAJORITY = Event("no-majority", "89504aec8416481ea4daea37bbe09812", "too few members are left to go on")
 JOURNAL_FAILED = Event("journal-failed", "24ed7603b9f34308ab6328023feb1855",
@@ -63,8 +66,9 @@ NODE_LEFT = Event("node-left", "b411c9f9050d48388161f50b46eed8fa", "the node has
 DAEMON_ENDS = Event("daemon-ends", "d1977b08ee6f480ab32f623341091cd6",
                     "the daemon ends for another reason than being told to; SPINDLE_EXIT_CODE says which")
 
-EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, CAST_OUT, NO_MAJORITY, JOURNAL_FAILED,
-          JOURNAL_HALTED, JOURNAL_GOES_ON, NODE_FAILED, NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT, DAEMON_ENDS)
+EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, TOPIC_HELD_UP, TOPIC_GOES_ON, CAST_OUT, NO_MAJORITY,
+          JOURNAL_FAILED, JOURNAL_HALTED, JOURNAL_GOES_ON, NODE_FAILED, NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT,
+          DAEMON_ENDS)
 
 _OF_ERRORS = ((CastOut, CAST_OUT), (NoMajority, NO_MAJORITY), (JournalError, JOURNAL_FAILED))
 

@@ -247,6 +247,16 @@ class NodeConfig:
         "`log_capacity`.",
         256 * KIB, unit="bytes", low=4 * KIB, high=16 * GIB,
     )  # fmt: skip
+    large_capacity: int = _key(
+        "topics", "large_capacity", "size",
+        "Memory for one topic's large samples, those that don't fit its slots: so much that its writers here have on "
+        "their way, and so much that its delivery log keeps. One that is larger has it alone.",
+        256 * MIB, unit="bytes", low=MIB, high=1024 * GIB,
+    )  # fmt: skip
+    large_sample_max: int = _key(
+        "topics", "large_sample_max", "size", "The largest sample that this node takes from a writer.",
+        4 * GIB, unit="bytes", low=64 * KIB, high=4 * GIB,
+    )  # fmt: skip
     inbox_slots: int = _key(
         "topics", "inbox_slots", "int", "Slots between one DataWriter and its node.",
         0, unit="slots", low=2, high=65536, zero="chosen from the topic's size_max",

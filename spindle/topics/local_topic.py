@@ -16,9 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
-import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -30,10 +28,12 @@ from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
 from spindle.group.types import TYPES_BYTES_MAX, TYPES_MAX, KeptTypes
 from spindle.restart.catching_up import CatchingUp, guides
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor
 from spindle.restart.history import Donation, Message, local_reader
+from spindle.restart.pieces import ENTRY_SAYS, entry_id
 from spindle.restart.tables import TableState, become
 from spindle.topics.journals import open_journal
+from spindle.topics.placing import Placed, is_whole, place_of
 from spindle.topics.ports import ReaderPort, WriterPort
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spindle.group.view import Topic, View
     from spindle.journal import Journal
     from spindle.restart.questions import Questions
+    from spindle.topics.larges import LargeSamples
     from spindle_core.delivery import Cursor, DeliveryLog
     from spindle_core.engine import Engine
     from spindle_core.timing import Timing
@@ -54,22 +55,6 @@ NOTE_AGAIN_S = 1.0  # after which something that found no room on the disk is tr
 LOG = logging.getLogger("spindle.node")
 
 
-@dataclasses.dataclass(frozen=True)
-class Placed:
-    """Where in the order a reader begins, and whether it goes on without a gap from where it was."""
-
-    view_id: int
-    sequence: int
-    continued: bool
-
-
-def ends_of(lives: Sequence[Life]) -> tuple[Position, ...]:
-    """Where the order of each life but the last ends, for whoever has had all of it."""
-    return tuple(
-        Position(life.group_id, later.after[0], later.after[1] + 1)
-        for life, later in itertools.pairwise(lives) if later.after != NOTHING)
-
-
 class LocalTopic:
     """One topic on this node. Made with the first local interest in it; `drop()` ends it.
 
@@ -77,7 +62,8 @@ class LocalTopic:
     """
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, topic: Topic,
-                 on_failure: Callable[[Exception], None], questions: Questions) -> None:
+                 on_failure: Callable[[Exception], None], questions: Questions, larges: LargeSamples) -> None:
+        self._larges = larges
         self.engine, self.config, self.node_id, self._questions = engine, config, node_id, questions
         self._on_failure = on_failure  # of the journal; on the loop
         self.spec, self.topic_id, self.born = topic.spec, topic.topic_id, topic.born
@@ -157,7 +143,12 @@ class LocalTopic:
     def filled(self, until_view: int) -> None:
         """The history is whole, up to the messages of view `until_view`. Live messages of earlier views, from members
         that are gone, are dropped: the topic has gone on without them."""
-        self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one.view_id >= until_view)
+        kept, self._backlog = self._backlog, deque()
+        for one in kept:
+            if isinstance(one, Donation) or one.view_id >= until_view:
+                self._backlog.append(one)
+            else:
+                self._let_go(one)
         self._history_of = self.catching_up = None
         if self.spec.level is Level.LOGGED:
             view, members = self._questions.holders(self.spec.name)
@@ -314,23 +305,49 @@ class LocalTopic:
     async def _append(self, queue: deque[Message] | deque[Message | Donation]) -> None:
         """Appends messages from the front of `queue` as far as there is room, then waits a little."""
         taken = 0
+        from_history = queue is self._history
         while queue and not isinstance(queue[0], Donation):
-            message = queue[0]
-            if queue is self._history and self.fills_table:
+            first = queue[0]
+            message = await self._with_bytes(first) if from_history else first
+            if message is None:
+                pass  # nobody has it any more
+            elif from_history and self.fills_table:
                 self.make_log().note(*message)
             elif self.log is None:
                 if self.timing is not None:
-                    self.timing.note(bytes(message.payload), message.tag, message.writer_id, message.source_ns)
+                    said = message.payload[ENTRY_SAYS] if message.large else bytes(message.payload)
+                    self.timing.note(said, message.tag, message.writer_id, message.source_ns)
             elif not self.log.append(*message):
+                if message is not first:  # it was brought already
+                    queue[0] = message
+                    self._history_bytes -= len(first.payload) - len(message.payload)
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
-            if queue is self._history:
-                self._history_bytes -= len(message.payload)
-            taken += len(message.payload) + SLOT_OVERHEAD
+            if from_history:
+                self._history_bytes -= len(first.payload)
+            else:
+                self._let_go(first)
+            taken += len(first.payload) + SLOT_OVERHEAD
             if taken >= APPEND_BYTES:
                 taken = 0
                 await asyncio.sleep(0)  # others' turn on the loop
+
+    async def _with_bytes(self, message: Message) -> Message | None:
+        """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
+        becomes such a sample. None: nobody has it any more."""
+        if message.large:
+            here = self.engine.larges.has(entry_id(message.payload))
+            return message if here or await self._larges.bring_of_history(self.spec.name, message.payload) else None
+        if len(message.payload) <= self.spec.size_max:
+            return message
+        return message._replace(payload=self._larges.keep(self.spec.name, message.payload)[1], large=True)
+
+    def _let_go(self, message: Message | Donation) -> None:
+        """It waits in the backlog no longer."""
+        if isinstance(message, Message) and message.large:
+            self.engine.larges.unuse(entry_id(message.payload))
+            self._larges.look()
 
     # --- log and readers
 
@@ -345,7 +362,8 @@ class LocalTopic:
             self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
                                    keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
                                    effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing,
-                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns)
+                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns,
+                                   larges=self.engine.larges, large_max=self.config.large_capacity)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 
@@ -368,7 +386,7 @@ class LocalTopic:
                 continue
             self.make_log()
             try:
-                known = [place for one in after if (place := self._place_of(one)) is not None]
+                known = [place for one in after if (place := place_of(self.lives, self._group_id, one)) is not None]
                 if after and self.spec.level is not Level.UNORDERED:
                     # A reader that comes from another order has had nothing of this one: it gets all that is kept.
                     cursor.after = max(known, default=(0, 0))
@@ -377,22 +395,9 @@ class LocalTopic:
                 view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
                 if cursor.table is not None:
                     view_id, sequence = cursor.after or (0, 0)  # all of the table is for it
-                future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
+                future.set_result(Placed(view_id, sequence, bool(known) and is_whole(cursor, self.spec, self._entered)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
-
-    def _place_of(self, position: Position) -> Order | None:
-        """The place in the log's order; None if that was another order."""
-        place = place_in(self.lives, position.group_id, position.place)
-        return position.place if place is None and position.group_id == self._group_id else place
-
-    def _is_whole(self, cursor: Cursor) -> bool:
-        """True if nothing is missing between the place that a reader goes on from and the oldest message for it."""
-        from spindle_core.delivery import KEPT_BEFORE, KEPT_WHOLE
-
-        if cursor.kept == KEPT_WHOLE:  # since the node became a member, if the log has been there since
-            return self.spec.level.keeps_history and self._entered <= cursor.after[0]
-        return bool(cursor.kept == KEPT_BEFORE)
 
     def remove_reader(self, port: ReaderPort) -> None:
         self.engine.remove_reader(self.topic_id, port.cursor)
@@ -406,14 +411,16 @@ class LocalTopic:
             self.engine.bind_log(self.topic_id, None)
             self.log.close()
             self.log = None
+            self._larges.look()
 
     # --- journal
 
     @property
-    def retained_bytes(self) -> tuple[int, int]:
-        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload."""
+    def retained_bytes(self) -> tuple[int, int, int, int]:
+        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload; the
+        largest message that lies in the log itself, and the bytes of larger ones."""
         capacity = self.log.capacity if self.log is not None else self.config.log_capacity
-        return capacity - capacity // 8, 2 * SLOT_OVERHEAD
+        return capacity - capacity // 8, 2 * SLOT_OVERHEAD, self.spec.size_max, self.config.large_capacity
 
     def start_journal(self, group: str, held: Order) -> None:
         """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when the
@@ -425,6 +432,7 @@ class LocalTopic:
         cursor = Cursor(keep_all=True, from_history=True)
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, log, cursor)
+        reader.opener = self._larges.opener(self.spec.name)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
         known, kept = self._questions.store(self.spec.name).known, self.types
 
@@ -534,11 +542,13 @@ class LocalTopic:
             self._pump.cancel()
         self._history.clear()
         self._history_bytes = 0
-        self._backlog.clear()
+        while self._backlog:
+            self._let_go(self._backlog.popleft())
         self._history_of = None
         self._restoring = False
         self.types = KeptTypes(self.spec.name)  # the journal still has the one before
         self.engine.forget_topic(self.topic_id)
+        self._larges.left(self.spec.name)
         log, self.log = self.log, None
         if log is not None:
             rest = self._retire(log, self.journal_task, self._retiring, successor)
@@ -568,6 +578,7 @@ class LocalTopic:
             except (SpindleError, OSError) as error:
                 LOG.error("%s", error)
         log.close()
+        self._larges.look()
 
     @property
     def retiring(self) -> bool:

@@ -151,12 +151,14 @@ class Cluster:
         raise AssertionError(f"not quiet after {passes_max} passes")
 
     def reader(self, node: int, topic_id: int = 1, *, keep_all: bool = True, from_history: bool = False,
-               capacity: int = 1 << 20, hot: int = 64 << 10, keep_history: bool = False) -> LogReader:
+               capacity: int = 1 << 20, hot: int = 64 << 10, keep_history: bool = False,
+               large_max: int = 1 << 20) -> LogReader:
         """A reader of a topic on one node (0-based), with the node's log made on first use."""
         engine = self.engines[node]
         log = self.logs.get((node, topic_id))
         if log is None:
-            log = self.logs[node, topic_id] = DeliveryLog(capacity, hot, keep_history)
+            log = self.logs[node, topic_id] = DeliveryLog(
+                capacity, hot, keep_history, larges=engine.larges, large_max=large_max)
             engine.bind_log(topic_id, log)
         cursor = Cursor(keep_all, from_history)
         engine.add_reader(topic_id, cursor)

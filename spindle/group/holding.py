@@ -45,15 +45,16 @@ class Holder:
         return f"{which}{names} at node {self.node_id}, which keeps all and has not taken"
 
 
-def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Holder]:
+def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint], few: bool = False) -> list[Holder]:
     """Whom a topic waits for, the slowest first. `topic` is its part of a node's status; of a topic that the node isn't
-    a member of, that says nothing, and nobody is found."""
+    a member of, that says nothing, and nobody is found. few: whoever lacks one message is behind, because large ones
+    hold all the memory that there is for them."""
     stability = topic.get("stability") or {}
     members, received, delivered = (stability.get(name) or [] for name in ("members", "received", "delivered"))
     if not members or not len(members) == len(received) == len(delivered):
         return []
     front = max(received)
-    least = max(1, topic.get("window", 0) * len(stability.get("senders") or [0]) // 2)
+    least = 1 if few else max(1, topic.get("window", 0) * len(stability.get("senders") or [0]) // 2)
     listed = list(endpoints)
     halted = {node: why for node, why in _halted(topic.get("name", ""), listed).items() if node in members}
     if halted:  # before its log is full, too: nothing else can help the writers
@@ -65,6 +66,19 @@ def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Hol
         found = [Holder(node, front - number, True, _may_hold(node, topic.get("name", ""), listed))
                  for node, number in zip(members, delivered, strict=True) if front - number >= least]
     return sorted(found, key=lambda one: (-one.behind, one.node_id))
+
+
+def stuck(before: Mapping[str, Any], topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Holder]:
+    """Those that hold a topic up, and have got on by less than they are behind since an earlier look at it. At a moment
+    the rings of a topic that goes on as fast as it can are full, too."""
+    found = []
+    for one in holders(topic, endpoints):
+        kind = "delivered" if one.receives else "received"
+        earlier, now = (dict(zip(numbers["members"], numbers[kind], strict=False)) for numbers in (
+            before.get("stability") or {"members": (), kind: ()}, topic["stability"]))
+        if one.node_id in earlier and now[one.node_id] - earlier[one.node_id] < one.behind:
+            found.append(one)
+    return found
 
 
 def _may_hold(node_id: int, topic: str, endpoints: Iterable[Endpoint]) -> tuple[tuple[str, int], ...]:
@@ -96,4 +110,4 @@ def _keeps_all(endpoint: bytes) -> bool:
         return True  # a reader of another layer doesn't say
 
 
-__all__ = ["Holder", "holders"]
+__all__ = ["Holder", "holders", "stuck"]
