@@ -15,12 +15,14 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -29,6 +31,8 @@ from spindle.errors import CastOut, JournalError, NoMajority
 SEND_TIMEOUT_S = 0.2  # for journald to take a line; it is a datagram, and its queue is long
 FACILITY_DAEMON = 3
 IDENTIFIER = "spindle"
+RECENT_MAX = 500  # events and warnings that a process remembers
+RECENT_TEXT_MAX = 500  # characters of each
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.DEBUG, 7))
 TEXT = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
 
@@ -99,7 +103,7 @@ def start_log(level: str, form: str, context: Mapping[str, Any]) -> None:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonLines(context) if form == "json" else TEXT)
     root = logging.getLogger("spindle")
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, RECENT]
     root.propagate = False
     root.setLevel(level.upper())
     if trouble:
@@ -130,6 +134,36 @@ def _text_of(record: logging.LogRecord) -> str:
 
 
 _PLAIN = logging.Formatter("%(message)s")
+
+
+class RecentLines(logging.Handler):
+    """The last events and warnings of this process, for who asks what has happened: a page or a command."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: deque[dict[str, Any]] = deque(maxlen=RECENT_MAX)
+        self._number = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the line if it is an event, or at least a warning."""
+        event, fields = getattr(record, "spindle", (None, {}))
+        if event is None and record.levelno < logging.WARNING:
+            return
+        self._number += 1
+        figures = {name: value for name, value in fields.items() if isinstance(value, (int, float, str))}
+        self._kept.append({**figures, "number": self._number, "time": record.created,
+                           "level": record.levelname.lower(), "event": event.name if event is not None else "",
+                           "text": record.getMessage()[:RECENT_TEXT_MAX]})
+
+    def after(self, number: int) -> list[dict[str, Any]]:
+        """What came behind this number, the oldest first: number, time (UTC, s), level, event ("" for none), text, and
+        the event's figures."""
+        with self.lock or contextlib.nullcontext():
+            return [one for one in self._kept if one["number"] > number]
+
+
+RECENT = RecentLines()  # of this process, once start_log() has been called
+ABOUT_NODES = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, NODE_LEAVES, NODE_LEFT)  # no topic is in these
 
 
 class JsonLines(logging.Formatter):

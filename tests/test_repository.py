@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 600
 
 # What stands on the whole house: it may import every layer, and no layer may import it.
-TOOLS = ("spindle.cli", "spindle.demo", "spindle_lab")
+TOOLS = ("spindle.cli", "spindle.cockpit", "spindle.demo", "spindle_lab")
 LAYERS = ("spindle_core", "spindle", "spindle_lab", "dds")
 MAY_IMPORT = {"spindle_core": {"spindle_core"}, "spindle": {"spindle", "spindle_core"}, "dds": {"dds", "spindle"}}
 
@@ -52,9 +52,10 @@ ROOMS: dict[str, set[str]] = {
     "service": {"config", "group", "relay", "node", "applications"},
     "client": {"config", "group", "security", "transport", "applications", "service"},
     "links": {"pool", "client"},
+    "cockpit": {"config", "group", "security", "client"},
     "demo": {"group", "journal", "client"},
     "cli": {"config", "group", "security", "transport", "joining", "journal", "rdma", "restart", "service", "client",
-            "demo"},
+            "cockpit", "demo"},
 }
 DDS_ROOMS: dict[str, set[str]] = {
     "values": set(),

@@ -56,6 +56,7 @@ from spindle.group.endpoints import Endpoint
 from spindle.group.levels import Level
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.group.types import check_type
+from spindle.logs import ABOUT_NODES, RECENT
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
@@ -471,6 +472,25 @@ class Application:
     def _own_status(self) -> dict[str, Any]:
         return self._all.status_for(self.permissions)
 
+    async def _list_happenings(self, request: pb.Request) -> Answer:
+        found = RECENT.after(request.list_happenings.after)
+        if not self.permissions.sees_all:
+            shown = {event.name for event in ABOUT_NODES}
+            found = [one for one in found if one["event"] in shown]
+        return pb.Reply(happenings=pb.HappeningList(json=json.dumps(found))), []
+
+    # --- for operators
+
+    async def _cast_out(self, request: pb.Request) -> Answer:
+        self.permissions.check_operate("cast a node out of the group")
+        self._node.operating.cast_out(request.cast_out.node_id, str(self))
+        return pb.Reply(done=pb.Done()), []
+
+    async def _leave_group(self, request: pb.Request) -> Answer:
+        self.permissions.check_operate("make a node leave the group")
+        self._node.operating.ask_to_leave(request.leave_group.node_id, str(self))
+        return pb.Reply(done=pb.Done()), []
+
     # --- large samples
 
     async def _make_large(self, request: pb.Request) -> Answer:
@@ -585,4 +605,7 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "close_link": "_close_link",
     "offer_region": "_offer_region",
     "end_region": "_end_region",
+    "list_happenings": "_list_happenings",
+    "cast_out": "_cast_out",
+    "leave_group": "_leave_group",
 }

@@ -391,6 +391,31 @@ class Session:
         assert isinstance(found, dict)
         return found
 
+    def happenings(self, after: int = 0) -> list[dict[str, Any]]:
+        """What has happened at a daemon behind the happening with this number, the oldest first: events and warnings of
+        its log, each with number, time (UTC, s), level, event, text. None of a node that keeps none."""
+        from spindle.proto import attach_pb2 as pb
+
+        try:
+            reply = self._ask(list_happenings=pb.ListHappenings(after=after))
+        except ProtocolMismatch:
+            return []  # an earlier release
+        found = json.loads(reply.happenings.json)
+        assert isinstance(found, list)
+        return found
+
+    def cast_out(self, node_id: int) -> None:
+        """The group goes on without this member, as if it had failed. Raises AccessDenied, SpindleError."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(cast_out=pb.CastOut(node_id=node_id))
+
+    def make_leave(self, node_id: int) -> None:
+        """Has this member leave the group in order; its daemon ends then. Raises AccessDenied, SpindleError."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(leave_group=pb.LeaveGroup(node_id=node_id))
+
     def group_status(self, figures: bool = False) -> list[dict[str, Any]]:
         """What each member of the group says of itself, in the order of their ranks: as status(), with "counters" and
         "cpu_s". `figures`: of that only the numbers, for who asks again and again. One that doesn't answer within a

@@ -405,6 +405,30 @@ class NodeConfig:
         "Address of the Prometheus endpoint. A port alone listens on 127.0.0.1. Not set: no endpoint.",
         None, example='"127.0.0.1:9464"',
     )  # fmt: skip
+    # [web]
+    web_listen: str | None = _key(
+        "web", "listen", "address",
+        "Address of the cockpit, a page about the group for browsers, which needs `spindle[web]`. A port alone listens "
+        "on 127.0.0.1; elsewhere it takes certificate, key and authority of [network]. The address with its token is "
+        "in `cockpit-<id>.url` beside the node's socket. Not set: no page.",
+        None, example='"127.0.0.1:7480"',
+    )  # fmt: skip
+    web_actions: bool = _key(
+        "web", "actions", "bool",
+        "Whoever has the cockpit's token, or a node's certificate, may also act: cast nodes out, have them leave, "
+        "delete and record topics. Off: the page only shows.",
+        False,
+    )  # fmt: skip
+    web_hosts: tuple[str, ...] = _key(
+        "web", "hosts", "strs",
+        "Further names by which browsers may call the cockpit. Requests with another Host are refused.",
+        (), example='["flightdeck.example"]',
+    )  # fmt: skip
+    web_recordings: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "web", "recordings", "path",
+        "Directory of recordings that are started from the cockpit. Not set: none can be.",
+        None, example='"/var/lib/spindle/recordings"',
+    )  # fmt: skip
     # [log]
     log_level: str = _key("log", "level", "choice", "Least weight of the lines on stderr.", "info", choices=LOG_LEVELS)
     log_format: str = _key(

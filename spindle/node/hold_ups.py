@@ -92,7 +92,7 @@ class HoldUps:
         if self._node_id not in {one.node_id for one in found} and (local is None or not local.writers):
             return
         topic.said_s, topic.told = now_s, True
-        named = holders(topic.before, self._endpoints(name))
+        named = holders(topic.before, self._endpoints(name, True))  # also what nodes say of journals
         LOG.warning("topic %r is held up: its writers wait for %s", name, "; ".join(map(str, named)), extra=about(
             TOPIC_HELD_UP, topic=name, members=" ".join(str(one.node_id) for one in named)))
 

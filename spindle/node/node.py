@@ -53,6 +53,7 @@ from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
 from spindle.node.hold_ups import HoldUps
+from spindle.node.operating import Operating
 from spindle.node.status import figures_of, status_of
 from spindle.node.telling import KINDS as TELLING_KINDS
 from spindle.node.telling import Telling
@@ -126,6 +127,7 @@ class Node:
         self._error: SpindleError | None = None
         self._ended: asyncio.Future[None] | None = None
         self._started_s = time.monotonic()
+        self.operating = Operating(self._running_changes, self._peers)
 
     # --- life
 
@@ -164,10 +166,9 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
+                    self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
                     halts = Halts(self.node_id, self.announce_endpoint, self.withdraw_endpoint)
                     self._changes.topics.on_halt = halts.heard
-                    self._hold_ups = HoldUps(
-                        self.node_id, self._changes, lambda name: self.endpoints(name, everything=True))
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
                     self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._endpoint_of,
                                            self._spawn)
@@ -314,6 +315,7 @@ class Node:
         finally:
             if self._started:
                 self.engine.disconnect()
+                self._changes.next.disconnect()
         if self._network is not None:
             await self._network.ended()
         if self._started:
@@ -468,6 +470,10 @@ class Node:
             return {"node_id": self.node_id}
         return self.figures() if figures else self.status_told()
 
+    def _running_changes(self) -> Changes:
+        self._running()
+        return self._changes
+
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
             raise NodeStopped(f"node {self.node_id} does not run" + (f": {self._error}" if self._error else ""))
@@ -515,6 +521,8 @@ class Node:
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind == "leave_asked":
+            self.operating.hear(self.node_id, message.leave_asked.by)
         elif kind in LINK_KINDS:
             self.links.heard(peer, kind, message, fds)
         elif kind in LARGE_KINDS:

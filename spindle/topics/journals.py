@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.topics import TopicSpec
     from spindle.journal import Journal
+    from spindle.restart.chain import Holders
 
 
 def open_journal(config: NodeConfig, spec: TopicSpec, node_id: int, *reader: Any, **options: Any) -> Journal:
@@ -68,4 +69,16 @@ class Halts:
         self._announce(Endpoint(guid, self._node_id, False, topic, said, "journal", kind=TOPIC))
 
 
-__all__ = ["Halts", "check_room", "open_journal"]
+
+def holding(holders: Holders) -> dict[str, Any]:
+    """What the ledger of one of the holders says."""
+    return {"holders": holders, "whole": True, "successor": None}
+
+
+def look_at(task: asyncio.Task[Journal]) -> None:
+    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
+    if not task.cancelled():
+        task.exception()
+
+
+__all__ = ["Halts", "check_room", "holding", "look_at", "open_journal"]

@@ -32,7 +32,7 @@ from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor
 from spindle.restart.history import Donation, Message, local_reader
 from spindle.restart.pieces import ENTRY_SAYS, entry_id
 from spindle.restart.tables import TableState, become
-from spindle.topics.journals import open_journal
+from spindle.topics.journals import holding, look_at, open_journal
 from spindle.topics.placing import Placed, is_whole, place_of
 from spindle.topics.ports import ReaderPort, WriterPort
 
@@ -449,7 +449,7 @@ class LocalTopic:
         def before_commit(view_id: int) -> None:
             # The holders first: once a message of their view is on disk, it may be acknowledged.
             noted = self._noted
-            ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
+            ledger.update(seen_view=view_id, **({} if noted is None else holding(noted)))
 
         def make() -> Journal:
             return open_journal(config, self.spec, self.node_id, reader, on_durable, on_failure, group=group,
@@ -460,7 +460,7 @@ class LocalTopic:
             return await loop.run_in_executor(None, make)
 
         self.journal_task = loop.create_task(start())
-        self.journal_task.add_done_callback(_look_at)
+        self.journal_task.add_done_callback(look_at)
 
     async def end_journal(self) -> None:
         """Closes the journal, when it has written what is in the log, and drops the log: both begin anew, as the
@@ -514,7 +514,7 @@ class LocalTopic:
 
         def write() -> None:
             if self._noted == holders:
-                ledger.update(**_holding(holders))
+                ledger.update(**holding(holders))
 
         def look(done: asyncio.Future[None]) -> None:
             if done.cancelled() or (error := done.exception()) is None:
@@ -598,14 +598,3 @@ class LocalTopic:
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
-
-
-def _holding(holders: Holders) -> dict[str, Any]:
-    """What the ledger of one of the holders says."""
-    return {"holders": holders, "whole": True, "successor": None}
-
-
-def _look_at(task: asyncio.Task[Journal]) -> None:
-    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
-    if not task.cancelled():
-        task.exception()
