@@ -193,6 +193,8 @@ class Recorder:
             channel = channel_in(one)
             if channel is not None:
                 track.names[channel.number] = channel.topic
+                if channel.type_name == OPAQUE_TYPE:
+                    track.kinds.setdefault(channel.topic, {})[b""] = OPAQUE
         for topic in set(track.names.values()):
             self._learn_topic(track, topic, topic)
 

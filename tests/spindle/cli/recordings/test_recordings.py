@@ -468,6 +468,26 @@ def test_a_full_disk_ends_a_recording_that_stays_whole(cli: Cli, node: dds.Domai
     file.close()
 
 
+def test_large_samples(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """Of several megabytes, alone and in an order group; between small ones, whose order they keep."""
+    out = tmp_path / "l.mcap"
+    whole = [b"small", os.urandom(3 << 20), b"another", os.urandom(2 << 20)]
+    topics = [dds.Topic(node, name, bytes, size_max=4 << 20, order=order) for name, order in (("a", ""), ("b", "g"))]
+    writers = [dds.DataWriter(node, topic) for topic in topics]
+    with recording(["a", "g"], out, node, ["a", "g"], "--keep-all"):
+        for one in whole:
+            for writer in writers:
+                written(writer, one)
+    with out.open("rb") as file:
+        assert [(channel.topic, message.data) for _, channel, message in make_reader(file).iter_messages()] == [
+            (name, one) for one in whole for name in "ab"]
+    with Collecting(*(dds.DataReader(node, topic) for topic in topics)) as collecting:
+        played(cli, out, "--speed", 0)
+        wait_until(lambda: len(collecting.got) >= 8, 20)
+        for name in "ab":
+            assert [bytes(one) for topic, one, _ in collecting.got if topic == name] == whole
+
+
 def logged(name: str, of: object, node: dds.DomainParticipant, **more: Any) -> dds.Topic[Any]:
     return dds.Topic(node, name, of, dds.Qos(dds.Policy.Durability.Persistent), **more)
 
