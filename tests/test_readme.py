@@ -74,9 +74,9 @@ def greet(subscriber: list[str], publisher: list[str]) -> None:
 def test_every_block_is_accounted_for() -> None:
     """A renamed or unmarked block would silently not be tested."""
     assert set(blocks("program")) == {"publisher.py", "subscriber.py"}
-    assert len(blocks("terminals")) == 1 and set(blocks("shell")) == {"hello"}
+    assert len(blocks("terminals")) == 1 and set(blocks("shell")) == {"hello", "record"}
     in_text = re.findall(r"^```(\w+)$", README, re.MULTILINE)
-    assert sorted(in_text) == ["console", "console", "python", "python", "sh"]
+    assert sorted(in_text) == ["console", "console", "python", "python", "sh", "sh"]
 
 
 @pytest.mark.slow
@@ -109,21 +109,26 @@ def test_three_terminals(daemon: Daemon) -> None:
     greet(subscriber, publisher)
 
 
+SHOWN = {"hello": (["hello", "world"], "node 1"), "record": ([], "recording, 2 messages")}
+
+
 @pytest.mark.slow
-def test_shell(daemon: Daemon, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SHOWN)
+def test_shell(daemon: Daemon, tmp_path: Path, name: str) -> None:
     """The shell lines as they are, with this environment's `spindle` first on the PATH."""
+    first, within = SHOWN[name]
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     command = bin_dir / "spindle"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m spindle.cli "$@"\n')
     command.chmod(0o755)
     run = subprocess.run(
-        ["bash", "-eu", "-c", blocks("shell")["hello"]], cwd=ROOT, capture_output=True, text=True, timeout=90,
+        ["bash", "-eu", "-c", blocks("shell")[name]], cwd=ROOT, capture_output=True, text=True, timeout=90,
         env={**os.environ, "PATH": f"{bin_dir}:{BIN}:{os.environ['PATH']}"},
     )  # fmt: skip
     assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[:2] == ["hello", "world"]
-    assert "node 1" in run.stdout  # of the status
+    assert run.stdout.splitlines()[:len(first)] == first
+    assert within in run.stdout
 
 
 def test_make_knows_the_commands() -> None:

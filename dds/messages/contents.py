@@ -70,8 +70,9 @@ class Contents:
         self._open: dict[int, _Set] = {}  # by carrier, in the order of their beginnings
         self._aside = 0
 
-    def take(self, payload: bytes, info: packets.Message) -> list[Said]:
+    def take(self, payload: packets.Payload, info: packets.Message) -> list[Said]:
         """What the next message says. (Of a set that isn't complete yet, nothing.)"""
+        payload = bytes(payload)  # no copy unless it is a large one
         tag, carrier = info.tag, packets.carrier_of(info)
         if tag == 0:
             return [Said(SAMPLE, payload, carrier, 0, 0, info.source_timestamp, NOTHING)]
@@ -86,7 +87,7 @@ class Contents:
     def _packet(self, payload: bytes, carrier: int) -> list[Said]:
         number, place, count = packets.header(payload)
         found = [one for channel, mark, member in packets.members(payload, carrier)
-                 for one in _said(member.payload, member.tag, member.handle, channel, mark, member.source_timestamp)]
+                 for one in _said(bytes(member.payload), member.tag, member.handle, channel, mark, member.source_timestamp)]
         if count == 1:
             return found
         current = self._open.get(carrier)

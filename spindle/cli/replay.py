@@ -23,7 +23,7 @@ from spindle.cli.common import (
     table,
     target_options,
 )
-from spindle.cli.ports import Size, level_option
+from spindle.cli.ports import LEVELS, Size
 from spindle.cli.recordings.words import Moment, Renaming, Span
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ or the file is cut off, 10 the file can't be read.
 @click.option("--now", is_flag=True, help="Samples are of now, instead of when they were written.")
 @click.option("--bytes", "as_bytes", is_flag=True, help="Play what is in an unknown encoding as bytes.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged.")
-@level_option
+@click.option("--level", type=click.Choice(LEVELS), help="Level of new topics. [default: as it was, else atomic]")
 @click.option("--size-max", type=Size(), metavar="SIZE", help="Largest message of new topics. [default: as it was]")
 @click.option("--timeout", type=click.FloatRange(0), default=10.0, show_default=True, metavar="S",
               help="How long a message may be held back by slow readers.")

@@ -40,9 +40,9 @@ class _Topic:
 
 
 class HoldUps:
-    """Of one node. `start()` once the node is a member; `endpoints(topic)` are the group's readers and writers."""
+    """Of one node. `start()` once the node is a member; `endpoints(topic, everything)` are the group's."""
 
-    def __init__(self, node_id: int, changes: Changes, endpoints: Callable[[str], Iterable[Endpoint]]) -> None:
+    def __init__(self, node_id: int, changes: Changes, endpoints: Callable[[str, bool], Iterable[Endpoint]]) -> None:
         self._node_id, self._changes, self._endpoints = node_id, changes, endpoints
         self._topics: dict[tuple[int, int, int], _Topic] = {}  # by number and birth
         self._timer: asyncio.TimerHandle | None = None
@@ -92,7 +92,7 @@ class HoldUps:
         if self._node_id not in {one.node_id for one in found} and (local is None or not local.writers):
             return
         topic.said_s, topic.told = now_s, True
-        named = holders(topic.before, self._endpoints(name))
+        named = holders(topic.before, self._endpoints(name, True))  # also what nodes say of journals
         LOG.warning("topic %r is held up: its writers wait for %s", name, "; ".join(map(str, named)), extra=about(
             TOPIC_HELD_UP, topic=name, members=" ".join(str(one.node_id) for one in named)))
 

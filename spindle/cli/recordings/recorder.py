@@ -152,8 +152,8 @@ class Recorder:
             elif name not in self._refused and self._wants_track(info):
                 try:
                     track = Track(info, self._reader(self._session, info))
-                except (AccessDenied, TopicUnknown) as error:
-                    if isinstance(error, AccessDenied) and name in self._patterns:
+                except SpindleError as error:
+                    if self._session.gone or (name in self._patterns and not isinstance(error, TopicUnknown)):
                         raise
                     self._refused.add(name)
                     note(f"{name} is not recorded: {error}")
@@ -182,7 +182,14 @@ class Recorder:
     # --- types
 
     def _learn(self, track: Track) -> None:
-        """What is said of the types of a topic, or of those in an order group."""
+        """What is said of the types of a topic, or of those in an order group. Of a node that has gone nothing more."""
+        try:
+            self._ask(track)
+        except (SpindleError, OSError):
+            if not self._session.gone:
+                raise
+
+    def _ask(self, track: Track) -> None:
         name = track.info.spec.name
         track.looked_s = time.monotonic()
         if not is_group(track.info.spec):
@@ -193,6 +200,8 @@ class Recorder:
             channel = channel_in(one)
             if channel is not None:
                 track.names[channel.number] = channel.topic
+                if channel.type_name == OPAQUE_TYPE:
+                    track.kinds.setdefault(channel.topic, {})[b""] = OPAQUE
         for topic in set(track.names.values()):
             self._learn_topic(track, topic, topic)
 
@@ -227,7 +236,11 @@ class Recorder:
         flushed = synced = time.monotonic()
         while not self._stopping and (count is None or self._writer.messages < count):
             if self._news.is_set() and not self._moving:
-                self.look()
+                try:
+                    self.look()
+                except (SpindleError, OSError):
+                    if not self._again or not self._session.gone:
+                        raise
             had = self._pass(None if count is None else count - self._writer.messages)
             now = time.monotonic()
             if now - flushed >= FLUSH_S:

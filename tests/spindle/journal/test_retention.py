@@ -4,6 +4,7 @@ Method: journals in memory with a disk that says how much is free; a small real 
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import os
@@ -79,7 +80,9 @@ class Writing:
                                group_commit_ms=0.0, max_file_size=max_file_size, files=files, retention=keep,
                                on_halt=self.halts.append)
         self.sent: list[Any] = []
-        self._following = iter(messages(1000, size=100))
+        self._following = iter(  # a new writer every thirty
+            (payload, dataclasses.replace(info, writer=1 + place // 30))
+            for place, (payload, info) in enumerate(messages(1000, size=100)))
 
     def put(self, count: int, wait: bool = True) -> None:
         for pair in itertools.islice(self._following, count):
@@ -198,7 +201,8 @@ def test_a_disk_that_fills_between_look_and_write(refused: int) -> None:
             assert one.journal.wait_durable(len(one.sent), 20), one.witness.failures
         one.journal.close()
     assert not one.witness.failures
-    assert [message.payload for message in read(DIRECTORY, files=files)] == [payload for payload, _ in one.sent]
+    assert [(message.payload, message.writer) for message in read(DIRECTORY, files=files)] == [
+        (payload, info.writer) for payload, info in one.sent]
     assert left[1] == 0
 
 

@@ -37,7 +37,7 @@ class Group:
         self.topics = types.SimpleNamespace(local={"t": local})
         readers = [Endpoint(b"r", 2, False, "t", app_name="slow", pid=42)]
         changes: Any = self
-        self.hold_ups = HoldUps(node_id, changes, lambda topic: readers)
+        self.hold_ups = HoldUps(node_id, changes, lambda topic, everything: readers)
 
     def has_topic(self, topic_id: int) -> bool:
         return True

@@ -23,6 +23,8 @@ from mcap_ros2.writer import Writer as Ros2Writer
 from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 
 import dds
+from dds.codecs.types import codec_for
+from dds.nodes.ways import HostNode
 from spindle.cli.recordings.rosmsg import class_of_message
 from spindle.journal.playing import PlayedFile
 from tests.spindle.cli.recordings.programs import (
@@ -466,6 +468,57 @@ def test_a_full_disk_ends_a_recording_that_stays_whole(cli: Cli, node: dds.Domai
     file = PlayedFile(out)
     assert not file.problem and all(len(one.payload) == 16000 for one in file.messages())
     file.close()
+
+
+def test_a_recorder_goes_on_at_the_next_node(runtime_dir: Path, tmp_path: Path) -> None:
+    """Where it stood: its node is killed while another one's writers go on; each message is there once, in order."""
+    out = tmp_path / "n.mcap"
+    with daemons(runtime_dir, 3) as running, dds.DomainParticipant(
+            way=HostNode(2, runtime_dir)) as program:
+        writer = dds.DataWriter(program, dds.Topic(program, "t", STATE, qos=dds.Qos(
+            dds.Policy.Durability.TransientLocal, dds.Policy.History.KeepAll)))
+        keeper = dds.DataReader(program, writer.topic)
+        with spawn("record", "t", "late*", "-o", out, "--node", 1, "--keep-all") as command:
+            session = program._runtime.session
+            wait_until(lambda: any(one.app_name == "spindle record" for one in session.endpoints("t")), 30)
+            written(writer, *(a_state(number) for number in range(50)))
+            running[0].kill()
+            for number in range(50, 100):
+                writer.write(a_state(number))
+            late = dds.DataWriter(program, dds.Topic(program, "late", bytes))
+            wait_until(lambda: any(one.app_name == "spindle record" and one.node_id != 1
+                                   for one in session.endpoints("late")), 40)
+            written(writer, *(a_state(number) for number in range(100, 120)))
+            written(late, b"late")
+            command.send_signal(2)
+            _, err = command.communicate(timeout=30)
+            assert command.returncode == 0 and b"goes on at node" in err, err
+        assert keeper
+    with out.open("rb") as file:
+        payloads = [message.data for _, channel, message in make_reader(file).iter_messages() if channel.topic == "t"]
+        file.seek(0)
+        names = {channel.topic for _, channel, _ in make_reader(file).iter_messages()}
+    assert [codec_for(STATE).decode(one).number for one in payloads] == list(range(120)) and names == {"t", "late"}
+
+
+def test_large_samples(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """Of several megabytes, alone and in an order group; between small ones, whose order they keep."""
+    out = tmp_path / "l.mcap"
+    whole = [b"small", os.urandom(3 << 20), b"another", os.urandom(2 << 20)]
+    topics = [dds.Topic(node, name, bytes, size_max=4 << 20, order=order) for name, order in (("a", ""), ("b", "g"))]
+    writers = [dds.DataWriter(node, topic) for topic in topics]
+    with recording(["a", "g"], out, node, ["a", "g"], "--keep-all"):
+        for one in whole:
+            for writer in writers:
+                written(writer, one)
+    with out.open("rb") as file:
+        assert [(channel.topic, message.data) for _, channel, message in make_reader(file).iter_messages()] == [
+            (name, one) for one in whole for name in "ab"]
+    with Collecting(*(dds.DataReader(node, topic) for topic in topics)) as collecting:
+        played(cli, out, "--speed", 0)
+        wait_until(lambda: len(collecting.got) >= 8, 20)
+        for name in "ab":
+            assert [bytes(one) for topic, one, _ in collecting.got if topic == name] == whole
 
 
 def logged(name: str, of: object, node: dds.DomainParticipant, **more: Any) -> dds.Topic[Any]:
