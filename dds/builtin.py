@@ -76,6 +76,7 @@ class _Samples:
 
     kind = "object"
     size_max: int | None = None
+    encode_key = None
 
     def __init__(self, data_type: type[Any]) -> None:
         self.data_type = data_type
@@ -100,6 +101,8 @@ class _Samples:
         if self.data_type is DcpsParticipant:
             return participant_of(remote)
         return topic_of(remote) if self.data_type is DcpsTopic else endpoint_of(remote)
+
+    decode_lasting = decode
 
 
 BuiltinTopicDcpsParticipant = BuiltinTopic("DCPSParticipant", DcpsParticipant, PARTICIPANTS)

@@ -68,7 +68,7 @@ class DDSTimeout(DDSException, TimeoutError):
 
 
 class DDSSampleTooLarge(DDSException, ValueError):
-    """A sample is larger than its topic's `size_max`."""
+    """A sample is larger than its node takes, or a topic on its way: the text names the limit."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(self.DDS_RETCODE_OUT_OF_RESOURCES, msg)
@@ -144,8 +144,15 @@ def undecodable(topic: str, error: Exception) -> DDSException:
                         f"a sample of topic {topic!r} can't be read and is skipped: {error}")
 
 
+def is_about_sample(error: BaseException) -> bool:
+    """True for what says that a sample can't be written, whoever writes it: of another type, or dds.idl.Unencodable."""
+    return isinstance(error, (TypeError, BufferError)) or type(error).__name__ == "Unencodable"
+
+
 def of_topic(error: Exception, topic: str) -> Exception:
     """What was raised for a wrong sample, with the name of its topic; itself if that says more than a text."""
+    if type(error).__name__ == "Unencodable":
+        return ValueError(f"topic {topic!r}: {error}")
     if type(error) in (TypeError, ValueError, OverflowError):
         return type(error)(f"topic {topic!r}: {error}")
     return error

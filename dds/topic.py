@@ -33,6 +33,7 @@ from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
 from spindle.errors import SpindleError
 from spindle.group.endpoints import TOPIC
+from spindle.group.topics import SLOT_OF_TYPE_MAX
 
 if TYPE_CHECKING:
     from dds.matching.announcing import Remote
@@ -51,11 +52,12 @@ class Topic(Entity, Generic[T]):
     topic_name   1 to 255 bytes in UTF-8
     data_type    see `dds.codecs.types`
     qos          level, history for late joiners, defaults for the topic's writers and readers
-    size_max     bytes of the largest sample; 0 = what the type or the group says, else 16384
+    size_max     bytes of a slot: larger samples go beside the order, which costs each about half a millisecond more
+                 than a slot. 0 = as the group has it, else what the type's largest sample needs, up to 1 MiB; else 16384
     window       slots of each sending node's ring; 0 = chosen from size_max
-    history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default order       name of
-    an order group, all of whose topics are in one sequence (`dds.messages.order_groups`); its first Topic
-                decides the level and sizes of all. Empty: the topic is a sequence of its own
+    history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default
+    order       name of an order group, all of whose topics are in one sequence (`dds.messages.order_groups`); its first
+                Topic decides the level and sizes of all. Empty: the topic is a sequence of its own
     keys        fields that make up the key of a NumPy record or a protobuf message, a.b for those of inner ones; IDL
                 types say it by annotations
     Raises TypeError for a type that topics can't have, DDSException if the group has the topic with another definition.
@@ -199,8 +201,6 @@ class Topic(Entity, Generic[T]):
                     departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
                     size_max=self._size_max or spec.size_max)
             spec.check_same(wanted)
-            if self._order:
-                order_groups.check_fits(self._name, self._size_max or self._codec.size_max or 0, spec)
         return found
 
     def _declare(self, level: int, qos: Qos) -> TopicInfo:
@@ -209,7 +209,7 @@ class Topic(Entity, Generic[T]):
         from spindle.group.topics import TopicSpec
 
         largest = self._codec.size_max or 0
-        size_max = self._size_max or (largest and largest + ROOM)
+        size_max = self._size_max or (largest + ROOM if 0 < largest <= SLOT_OF_TYPE_MAX - ROOM else 0)
         kept = self._kept(qos) if level >= Level.VOLATILE else policies.Kept()
         departs = self._codec.key_of is not None or policies.is_exclusive(qos) or bool(policies.lease_ns(qos))
         spec = TopicSpec(
@@ -239,10 +239,10 @@ class Topic(Entity, Generic[T]):
         return order_groups.channel_of(self._name, self._codec) if self._order else None
 
     def _check_room(self, inline: int, spec: TopicSpec) -> None:
-        """Raise DDSException (INCONSISTENT_POLICY) if the topic can't take the largest sample of the type and so many
-        bytes of inline Qos behind it."""
+        """Raise DDSException (INCONSISTENT_POLICY) if the topic takes nothing larger than its slots, and the largest
+        sample of the type with so many bytes of inline Qos behind it fits none."""
         inline += packets.ROOM if self._order else 0
-        if self._codec.size_max and self._codec.size_max + inline > spec.size_max:
+        if self._codec.size_max and self._codec.size_max + inline > spec.size_max and not spec.takes_large:
             raise DDSException(
                 DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
                 f"topic {self._name!r} takes {spec.size_max} bytes; a sample of {self._codec.type_name} has up to "

@@ -52,6 +52,7 @@ class FeedStatus:
     attitude: int = 0
     lost: int = 0
     latency_ms: float = math.nan
+    note: str = ""  # a line for the reader, in place of the second alert
 
 
 @dataclass(slots=True)
@@ -365,7 +366,9 @@ def _figures(screen: Screen, view: PfdView) -> None:
 
 
 def _alerts(screen: Screen, view: PfdView) -> None:
-    for row, alert in zip((21, 22), view.alerts[-2:][::-1], strict=False):
+    note = view.status.note
+    screen.put(22, 1, note[:WIDTH - 2], CYAN)
+    for row, alert in zip((21,) if note else (21, 22), view.alerts[-2:][::-1], strict=False):
         caution = alert.kind == "LEVEL OFF"
         screen.put(row, 1, f" {alert.kind} ", BLACK, CYAN if caution else AMBER)
         screen.put(row, 22, alert.text, WHITE)

@@ -167,11 +167,13 @@ def main() -> int:
     parser = parser_for("Shows the flight in the terminal.")
     parser.add_argument("--lines", action="store_true", help="print lines in a terminal too")
     parser.add_argument("--offline", action="store_true", help="show the recording itself; needs no daemon")
+    parser.add_argument("--note", default="", metavar="TEXT", help="a line to show below the alerts")
     replay_options(parser)
     options = parser.parse_args()
     stopped = threading.Event()
     on_end_signals(stopped.set)
     source: Source = OfflineSource(options) if options.offline else LiveSource(options)
+    source.status.note = options.note
     show = print_lines if options.lines or not fits_terminal() else draw
     show(source, stopped)
     return 0

@@ -140,6 +140,14 @@ class LinkError(SpindleError, ConnectionError):
         self.status = status
 
 
+class SampleMissing(SpindleError, ConnectionError):
+    """No node that could have the bytes of a large sample gives them."""
+
+
+class SampleUnfit(SpindleError, ValueError):
+    """What is handed over as a large sample isn't one: the memory isn't sealed, or has another size."""
+
+
 class NoResources(SpindleError, OSError):
     """This process can get no more memory or descriptors. It is nobody else's failure."""
 

@@ -15,12 +15,14 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -29,6 +31,8 @@ from spindle.errors import CastOut, JournalError, NoMajority
 SEND_TIMEOUT_S = 0.2  # for journald to take a line; it is a datagram, and its queue is long
 FACILITY_DAEMON = 3
 IDENTIFIER = "spindle"
+RECENT_MAX = 500  # events and warnings that a process remembers
+RECENT_TEXT_MAX = 500  # characters of each
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.DEBUG, 7))
 TEXT = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
 
@@ -47,10 +51,17 @@ VIEW_INSTALLED = Event("view-installed", "a7bcb383ffc04e2fb3557b47e752ab92", "a 
 MEMBER_LOST = Event("member-lost", "ec21b484a7c243a2bec7241a829ddba6", "the group goes on without a member")
 MEMBER_SILENT = Event("member-silent", "266bac0156c649839d081a32d68a7f07",
                       "a member hangs, and too few would remain to go on without it: this node waits")
+TOPIC_HELD_UP = Event("topic-held-up", "8354059b100f42bd84d92b7b42a26993",
+                      "writers of a topic wait for a member or its readers: SPINDLE_TOPIC, SPINDLE_MEMBERS")
+TOPIC_GOES_ON = Event("topic-goes-on", "32e700bde20c4f1b9ebcb67080f9f9ca", "... and do so no more")
 CAST_OUT = Event("cast-out", "e8044385acef40da99e563b00965412e", "the others have gone on without this node")
 NO_MAJORITY = Event("no-majority", "89504aec8416481ea4daea37bbe09812", "too few members are left to go on")
 JOURNAL_FAILED = Event("journal-failed", "24ed7603b9f34308ab6328023feb1855",
                        "a journal can't be written any more: nothing is acknowledged as persisted, the node stops")
+JOURNAL_HALTED = Event("journal-halted", "5b6c0f0b6f7b4c2f9a1e64d1a7c0f5d2",
+                       "a journal's disk has less room than [journal] free_min: it writes nothing, its topic's writers "
+                       "are held up")
+JOURNAL_GOES_ON = Event("journal-goes-on", "c1f3c0b8e0d64a1fb7a89b0e6d1a2f47", "there is room again")
 NODE_FAILED = Event("node-failed", "ff655e665c0c4a17975f1384825d84cf", "the node stops because of any other error")
 NODE_STARTS_ANEW = Event("node-starts-anew", "5352a12680274820b0288185814b0a31",
                          "[membership] rejoin: another life of the node begins")
@@ -59,8 +70,9 @@ NODE_LEFT = Event("node-left", "b411c9f9050d48388161f50b46eed8fa", "the node has
 DAEMON_ENDS = Event("daemon-ends", "d1977b08ee6f480ab32f623341091cd6",
                     "the daemon ends for another reason than being told to; SPINDLE_EXIT_CODE says which")
 
-EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, CAST_OUT, NO_MAJORITY, JOURNAL_FAILED, NODE_FAILED,
-          NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT, DAEMON_ENDS)
+EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, TOPIC_HELD_UP, TOPIC_GOES_ON, CAST_OUT, NO_MAJORITY,
+          JOURNAL_FAILED, JOURNAL_HALTED, JOURNAL_GOES_ON, NODE_FAILED, NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT,
+          DAEMON_ENDS)
 
 _OF_ERRORS = ((CastOut, CAST_OUT), (NoMajority, NO_MAJORITY), (JournalError, JOURNAL_FAILED))
 
@@ -91,7 +103,7 @@ def start_log(level: str, form: str, context: Mapping[str, Any]) -> None:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonLines(context) if form == "json" else TEXT)
     root = logging.getLogger("spindle")
-    root.handlers[:] = [handler]
+    root.handlers[:] = [handler, RECENT]
     root.propagate = False
     root.setLevel(level.upper())
     if trouble:
@@ -122,6 +134,36 @@ def _text_of(record: logging.LogRecord) -> str:
 
 
 _PLAIN = logging.Formatter("%(message)s")
+
+
+class RecentLines(logging.Handler):
+    """The last events and warnings of this process, for who asks what has happened: a page or a command."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: deque[dict[str, Any]] = deque(maxlen=RECENT_MAX)
+        self._number = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keeps the line if it is an event, or at least a warning."""
+        event, fields = getattr(record, "spindle", (None, {}))
+        if event is None and record.levelno < logging.WARNING:
+            return
+        self._number += 1
+        figures = {name: value for name, value in fields.items() if isinstance(value, (int, float, str))}
+        self._kept.append({**figures, "number": self._number, "time": record.created,
+                           "level": record.levelname.lower(), "event": event.name if event is not None else "",
+                           "text": record.getMessage()[:RECENT_TEXT_MAX]})
+
+    def after(self, number: int) -> list[dict[str, Any]]:
+        """What came behind this number, the oldest first: number, time (UTC, s), level, event ("" for none), text, and
+        the event's figures."""
+        with self.lock or contextlib.nullcontext():
+            return [one for one in self._kept if one["number"] > number]
+
+
+RECENT = RecentLines()  # of this process, once start_log() has been called
+ABOUT_NODES = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, NODE_LEAVES, NODE_LEFT)  # no topic is in these
 
 
 class JsonLines(logging.Formatter):

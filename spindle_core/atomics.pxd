@@ -24,3 +24,4 @@ cdef extern from "atomics.h" nogil:
     void prefetch_line(const void *p) noexcept
     uint64_t monotonic_ns() noexcept
     uint64_t realtime_ns() noexcept
+    uint64_t thread_ns() noexcept

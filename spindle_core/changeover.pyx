@@ -20,6 +20,7 @@ from spindle_core.hot_path cimport (
     evaluate_whole,
     fill_header,
     key_of,
+    larges_use,
     lock_subgroup,
     mark_ready,
     payload_of,
@@ -32,11 +33,13 @@ from spindle_core.hot_path cimport (
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport event_ring
 from spindle_core.inbox cimport Inbox, inbox_t
-from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, slot_header
+from spindle_core.layout cimport SLOT_DATA, SLOT_LARGE, SLOT_NULL, SLOT_RELAYED, large_entry, slot_header
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.state cimport LEVEL_UNORDERED, sender_t, subgroup_t
 
 from spindle_core.errors import CoreError
+
+from cpython.bytes cimport PyBytes_AS_STRING
 
 SENDERS_MAX = 256
 
@@ -155,10 +158,19 @@ cdef bint deliver_trim(Epoch epoch, subgroup_t *s, trim, uint64_t now_ns) except
     return done
 
 
+cdef bint use_large(Epoch epoch, bytes payload):
+    """The backlog names this large sample from now on; False if this node doesn't have it."""
+    cdef large_entry *entry = <large_entry *>PyBytes_AS_STRING(payload)
+    return (len(payload) == sizeof(large_entry) and epoch.node.larges != NULL
+            and larges_use(epoch.node.larges, entry.id))
+
+
 cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list kept) except -1:
-    """Appends message `index` of sender rank k to `kept`, unless it is a null. Behind a damaged slot all its are."""
+    """Appends message `index` of sender rank k to `kept`, unless it is a null. Behind a damaged slot all its are. Of a
+    large sample the bytes are kept as well."""
     cdef sender_t *sender = &s.senders[k]
     cdef slot_header *h = slot_of(sender.slots, s, index)
+    cdef bint large
     cdef uint32_t size, stamp
     cdef uint8_t kind, tag
     cdef uint16_t writer_id
@@ -171,15 +183,20 @@ cdef int copy_slot(Epoch epoch, subgroup_t *s, uint32_t k, uint64_t index, list 
     kind, tag, writer_id = <uint8_t>stamp, <uint8_t>(stamp >> 8), <uint16_t>(stamp >> 16)   # in little endian
     run = u64_load_relaxed(&h.run)
     source_ns = u64_load_relaxed(&h.source_ns)
+    large = kind & SLOT_LARGE != 0
+    kind -= SLOT_LARGE if large else 0
+    payload = payload_of(s, h)[:size] if size <= s.size_max else b""
     if h.index == index and kind == SLOT_NULL and 0 < run <= <uint64_t>1 << 62:
         sender.null_until = index + run
     elif (h.index != index or size > s.size_max
-          or not (kind == SLOT_DATA or (kind == SLOT_RELAYED and 0 < run < <uint64_t>1 << 32))):
+          or not (kind == SLOT_DATA or (kind == SLOT_RELAYED and 0 < run < <uint64_t>1 << 32))
+          or (large and not use_large(epoch, payload))):
         epoch.node.counters[C_CORRUPT] += 1
         sender.null_until = <uint64_t>-1
     else:
-        kept.append((payload_of(s, h)[:size], sender.node_id, index * s.n_senders + k, source_ns,
-                     writer_id, run if kind == SLOT_RELAYED else 0, tag, u64_load_relaxed(key_of(h)) if s.keyed else 0))
+        kept.append((payload, sender.node_id, index * s.n_senders + k, source_ns,
+                     writer_id, run if kind == SLOT_RELAYED else 0, tag, u64_load_relaxed(key_of(h)) if s.keyed else 0,
+                     large))
         if kind == SLOT_RELAYED and epoch.node.relayed != NULL:
             relayed_note(epoch.node.relayed, relayed_identity(<uint32_t>run, writer_id), source_ns)
     return 0
@@ -277,6 +294,7 @@ cdef uint64_t resend(subgroup_t *old, subgroup_t *new, list inboxes) noexcept:
             to.kind = h.kind
             to.tag = h.tag
             to.run = h.run
+            new.larges += h.kind & SLOT_LARGE != 0
             memcpy(payload_of(new, to), payload_of(old, h), h.size)
             mark_ready(new, index, 1)
             n += 1

@@ -23,7 +23,7 @@ COUNTER_HELP = {
     "attended_laps": "passes of threads that waited for data, while the predicate thread was blocked",
     "busy_laps": "passes that found work",
     "busy_ns": "nanoseconds spent in passes that found work",
-    "lap_ns_max": "longest such pass in nanoseconds",
+    "lap_ns_max": "longest such pass in nanoseconds, without time in which the thread was kept from running",
     "nulls": "null messages sent",
     "stalls": "passes in which a sender had messages but no free slot",
     "send_batches": "pushes of the send predicate with at least one message",

@@ -2,6 +2,7 @@
 from libc.stdint cimport uint64_t
 
 from spindle_core.doorbell cimport Doorbell
+from spindle_core.larges cimport Larges
 from spindle_core.lasts cimport lasts_t
 from spindle_core.layout cimport cursor_page, log_record
 from spindle_core.log cimport log_t
@@ -21,6 +22,11 @@ cdef class Cursor(Doorbell):
     cdef public uint64_t since      # view id; in this view and later ones the log has had everything
     cdef readonly Mapping table     # what the reader reads before the log; None: nothing
     cdef cursor_page *page
+    cdef Larges larges
+    cdef list table_larges          # ids of large samples that `table` names, until it has been read
+
+    cdef int keep_larges(self, Larges larges) except -1
+    cdef int let_larges_go(self) except -1
 
 
 cdef class DeliveryLog:
@@ -31,6 +37,7 @@ cdef class DeliveryLog:
     cdef object last_copy           # of the table: a weak reference to it, and the version that it has
     cdef object engine_lock
     cdef Timing timing
+    cdef Larges larges
 
     cdef log_t *pointer(self) noexcept
     cdef int check_open(self) except -1

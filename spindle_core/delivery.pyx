@@ -30,32 +30,43 @@ from spindle_core.hot_path cimport (
     lasts_restore_over,
     lasts_restored,
     log_commit,
+    log_large_room,
+    log_pop_larges_before,
     log_publish,
+    log_push_large,
     log_reserve,
     log_show_time,
+    log_sweep_larges,
     log_take_armed,
     timing_note,
 )
+from spindle_core.larges cimport Larges
 from spindle_core.lasts cimport ALONE, EFFECT_WORD, KINDS, NAMED, instance_t, lasts_t
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
+    LOG_DATA,
     LOG_JUMP,
+    LOG_LARGE,
     LOG_MAGIC,
     LOG_RING_OFFSET,
     MESSAGE_SIZE_MAX,
     align_up,
     cursor_page,
     cursor_start,
+    large_entry,
     log_header,
     log_record,
     record_stride,
 )
-from spindle_core.log cimport CURSORS_MAX, cursor_t, log_t
+from spindle_core.log cimport CURSORS_MAX, LATENCY_BUCKETS, LATENCY_OCTAVE_MIN, cursor_t, figures_t, log_t
 from spindle_core.memory cimport Mapping
 from spindle_core.timing cimport TIMING_SAYS, TIMING_WORD, Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from spindle_core.larges import entry_of
+from spindle_core.table_copy import table_messages
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
@@ -63,6 +74,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 KEPT_BEFORE = 1   # a message before that place: everything from there on is or will be in this log
 KEPT_WHOLE = 2    # none, but everything that was ever appended: nothing is missing, if the log had begun by then
 KEPT_LATER = 3    # only later ones: some in between may be gone
+
+# Latencies below each bound, in nanoseconds, and not below the one before, are of that bucket; later ones of one more.
+LATENCY_LIMITS_NS = (1 << LATENCY_OCTAVE_MIN, *(
+    (5 + at % 4) << (LATENCY_OCTAVE_MIN - 2 + at // 4) for at in range(LATENCY_BUCKETS - 2)))
 
 TABLE_BYTES_MIN = 4096
 TABLE_BYTES_MAX = (1 << 37) - 1
@@ -96,9 +111,28 @@ cdef class Cursor(Doorbell):
         self.page.magic = CURSOR_MAGIC
         Doorbell.__init__(self, within)
 
+    cdef int keep_larges(self, Larges larges) except -1:
+        """The large samples that its table names stay until it has been read."""
+        self.larges = larges
+        self.table_larges = []
+        for payload, *_, large in table_messages(self.table):
+            if large and larges is not None and larges.use(entry_of(payload)[0]):
+                self.table_larges.append(entry_of(payload)[0])
+        return 0
+
+    cdef int let_larges_go(self) except -1:
+        """If it has been read, or nobody reads it any more."""
+        if self.table_larges and (self.page == NULL or u64_load_relaxed(&self.page.table_read)):
+            for id in self.table_larges:
+                self.larges.unuse(id)
+            self.table_larges = None
+        return 0
+
     def close(self):
         """Frees the memory. Only after DeliveryLog.remove_reader, or when nothing is appended to its log any more.
         Idempotent."""
+        self.page = NULL
+        self.let_larges_go()
         self.hang_up()
         self.mapping.close()
         self.table = None
@@ -117,6 +151,8 @@ cdef class DeliveryLog:
     `timing` says (CLEANUP_NEVER and more: for ever). See lasts_over.pxi.
     timing: what the topic's messages say of time; it is noted of those that come by append() and note(), and shown to
     readers.
+    larges: of the node that has the log. Of large samples the log has up to `large_max` bytes beside its own, or one
+    that is larger.
 
     The engine owns the appending side once the log is bound to a topic: its add_reader and remove_reader park the
     predicate thread. The methods here are for a log that no engine delivers into at the moment.
@@ -125,7 +161,8 @@ cdef class DeliveryLog:
     """
 
     def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0, bytes effects=b"",
-                 table_bytes=0, Timing timing=None, samples_max=0, keys_max=0, cleanup_ns=0):
+                 table_bytes=0, Timing timing=None, samples_max=0, keys_max=0, cleanup_ns=0,
+                 Larges larges=None, large_max=0):
         if not 4096 <= capacity <= 1 << 40:
             raise ValueError(f"a log of {capacity} bytes: must be between 4096 and {1 << 40}")
         if hot < 0:
@@ -144,6 +181,9 @@ cdef class DeliveryLog:
         s.capacity = capacity
         s.hot = min(hot, capacity)
         s.keeps_history = keep_history
+        self.larges = larges
+        s.larges = larges.pointer() if larges is not None else NULL
+        s.large_max = large_max
         s.header.capacity = capacity
         s.header.hot = s.hot
         s.header.keeps_history = keep_history
@@ -164,6 +204,7 @@ cdef class DeliveryLog:
         if t == NULL:
             raise MemoryError(f"there is no memory for a table of {table_bytes} bytes")
         self.state.lasts = t
+        t.larges = self.state.larges
         t.samples_max, t.keys_max, t.cleanup_ns = samples_max, keys_max, cleanup_ns
         if self.timing is not None:
             for tag in range(256):
@@ -172,6 +213,8 @@ cdef class DeliveryLog:
         return 0
 
     def __dealloc__(self):
+        if self.state.lasts != NULL:
+            self.state.lasts.larges = NULL     # the node may have gone; close() has given up what is large
         lasts_free(self.state.lasts)
 
     cdef lasts_t *table(self) except NULL:
@@ -269,6 +312,8 @@ cdef class DeliveryLog:
             self.locate(wanted, &position, &offset, &index)
         else:
             position, offset, index = s.tail, s.tail_offset, s.count
+        if cursor.table is not None:
+            cursor.keep_larges(self.larges)
         if position < s.tail:
             r = <log_record *>(s.ring + (offset if offset < s.capacity else 0))
             if r.kind == LOG_JUMP:
@@ -309,7 +354,8 @@ cdef class DeliveryLog:
         return self.state.lasts != NULL
 
     def note(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
-             uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0):
+             uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0,
+             bint large=False):
         """As append(), but only the table hears of the message: of one that comes before all that the log will have.
         Never held back. ValueError without a table."""
         cdef lasts_t *t = self.table()
@@ -328,6 +374,7 @@ cdef class DeliveryLog:
             r.sender = sender
             r.relay = relay
             r.view_id = view_id
+            r.kind = LOG_LARGE if large else LOG_DATA
             memcpy(<char *>r + sizeof(log_record), buffer.buf, buffer.len)
         finally:
             PyBuffer_Release(&buffer)
@@ -335,9 +382,13 @@ cdef class DeliveryLog:
         self.note_time(r)
 
     cdef void note_time(self, const log_record *r) noexcept:
+        cdef const char *payload = <const char *>r + sizeof(log_record)
+        cdef uint64_t size = r.size
         if self.timing is not None:
-            timing_note(self.timing.pointer(), r.tag, r.writer_id, r.source_ns, <const char *>r + sizeof(log_record),
-                        r.size)
+            if r.kind == LOG_LARGE:
+                payload = <const char *>(<const large_entry *>payload).first
+                size = 2 * sizeof(uint64_t)
+            timing_note(self.timing.pointer(), r.tag, r.writer_id, r.source_ns, payload, size)
             log_show_time(&self.state, self.timing.pointer())
 
     def say_time(self, now_ns):
@@ -440,10 +491,13 @@ cdef class DeliveryLog:
         return copy
 
     def append(self, payload, uint32_t sender, uint64_t sequence, uint64_t view_id, uint64_t source_ns,
-               uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0):
+               uint16_t writer_id=0, uint64_t reception_ns=0, uint32_t relay=0, uint8_t tag=0, uint64_t key=0,
+               bint large=False):
         """Appends and publishes one message; False while a keep-all reader holds it back.
 
-        Raises ValueError if it is too large (a log must hold two such messages) or the log is closed.
+        large: the payload is the entry of a large sample, of which the node has the bytes, and the caller a use().
+        Raises ValueError if it is too large (a log must hold two such messages), if it is not what `large` says, or if
+        the log is closed.
         """
         cdef Py_buffer buffer
         cdef log_record *r
@@ -454,9 +508,16 @@ cdef class DeliveryLog:
             if <uint64_t>buffer.len > size_max:
                 raise ValueError(f"a message of {buffer.len} bytes: a log of {self.state.capacity} bytes takes up to"
                                  f" {size_max}")
+            if large and (buffer.len != sizeof(large_entry) or self.larges is None):
+                raise ValueError(f"a large sample's entry has {sizeof(large_entry)} bytes, and a node that has its bytes")
+            if large and not log_large_room(&self.state, (<large_entry *>buffer.buf).size):
+                return False
             r = <log_record *>log_reserve(&self.state, buffer.len)
             if r == NULL:
                 return False
+            if large:
+                r.kind = LOG_LARGE
+                log_push_large(&self.state, <large_entry *>buffer.buf)
             r.sequence = sequence
             r.source_ns = source_ns
             r.reception_ns = reception_ns if reception_ns else realtime_ns()
@@ -488,6 +549,14 @@ cdef class DeliveryLog:
         """Messages appended ever."""
         return u64_load_relaxed(&self.state.header.count) if self.mapping.base != NULL else 0
 
+    def figures(self):
+        """What an engine has delivered here, as opposed to what was appended: (messages, bytes, {bucket: messages}).
+        A bucket is of latencies, see LATENCY_LIMITS_NS. The numbers are each of another moment."""
+        cdef figures_t *f = &self.state.figures
+        cdef int i
+        return (u64_load_relaxed(&f.messages), u64_load_relaxed(&f.bytes),
+                {i: u64_load_relaxed(&f.latencies[i]) for i in range(LATENCY_BUCKETS) if f.latencies[i]})
+
     @property
     def oldest_index(self):
         """Index of the oldest message that can still be read."""
@@ -501,6 +570,20 @@ cdef class DeliveryLog:
     def readers(self):
         return len(self.cursors)
 
+    def sweep_larges(self):
+        """Gives up the bytes of large samples that all readers have taken, unless the log keeps history, and those of
+        copies of its table that were read. Parked."""
+        cdef Cursor cursor
+        if self.mapping.base != NULL:
+            log_sweep_larges(&self.state)
+            for cursor in self.cursors:
+                cursor.let_larges_go()
+
+    @property
+    def large_bytes(self):
+        """Bytes of large samples that the log has."""
+        return self.state.large_bytes
+
     def stop(self):
         """Nothing will be appended any more: readers get what is there, then NodeGone."""
         cdef Cursor cursor
@@ -510,25 +593,10 @@ cdef class DeliveryLog:
                 end_ring(cursor.ring_end)
 
     def close(self):
-        """Frees the memory on this side. Only when no engine delivers into it. Idempotent."""
+        """Frees the memory on this side, and gives up its large samples. Only when no engine delivers into it.
+        Idempotent."""
         self.stop()
+        log_pop_larges_before(&self.state, <uint64_t>-1)
+        if self.state.lasts != NULL and self.state.lasts.kept:
+            lasts_clear(self.state.lasts)
         self.mapping.close()
-
-
-def table_place(Mapping copy not None):
-    """Of a copy of a table: the place in the order (view id, sequence) behind all that it stands for."""
-    cdef log_header *h = <log_header *>copy.base
-    return h.behind_view, h.behind_sequence
-
-
-def table_messages(Mapping copy not None):
-    """The messages of a copy of a table, in the order; each as the arguments of DeliveryLog.append()."""
-    cdef log_header *h = <log_header *>copy.base
-    cdef log_record *r
-    cdef uint64_t at = 0
-    while at < h.tail:
-        r = <log_record *>(copy.base + LOG_RING_OFFSET + at)
-        payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), r.size)
-        yield (payload, r.sender, r.sequence, r.view_id, r.source_ns, r.writer_id, r.reception_ns, r.relay, r.tag,
-               r.key)
-        at += record_stride(r.size)

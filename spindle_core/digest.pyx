@@ -10,6 +10,7 @@ from spindle_core.hot_path cimport look_changed
 from spindle_core.log cimport cursor_t, log_t
 from spindle_core.epoch cimport Epoch
 from spindle_core.inbox cimport inbox_t
+from spindle_core.large cimport LARGES_OF_INBOX
 from spindle_core.layout cimport (
     CACHE_LINE,
     LOG_JUMP,
@@ -43,6 +44,8 @@ LEFT_OUT = {
     "log_t": {
         "ring capacity hot keeps_history": "the same for a topic's life; of the records what space they take is in it",
         "last_offset lasts": "for readers that come later",
+        "figures": "for counting",
+        "larges large_max large": "the node's, the same for a topic's life, or what its records say",
     },
     "cursor_t": {"ring_end": "not part of what the group does"},
     "inbox_t": {
@@ -100,7 +103,8 @@ cdef void add_log(bytearray state, log_t *log):
     cdef cursor_t *c
     cdef log_record *r
     for value in (log.tail, log.tail_offset, log.count, log.oldest_position, log.oldest_offset, log.oldest_index,
-                  log.header.tail, log.header.blocked, log.n_cursors):
+                  log.header.tail, log.header.blocked, log.n_cursors, log.large_oldest, log.large_newest,
+                  log.large_bytes):
         fields[n] = value
         n += 1
     state += (<char *>fields)[:n * sizeof(uint64_t)]
@@ -127,12 +131,13 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
     """What only this node knows of a topic, with where its log and inboxes stand."""
     cdef uint64_t fields[FIELDS]
     cdef uint32_t i, n = 0
+    cdef int k
     cdef uint64_t value
     cdef inbox_t *box
     cdef slot_header *slot
     for value in (s.closed, s.claimed, s.committed, s.published, s.limit, s.claim_waiting, s.n_inboxes, s.inbox_next,
                   s.received, s.deliver_index, s.deliver_rank, s.delivered, s.held, s.receipt_held, s.blocked,
-                  s.durable, s.durable_before, s.damaged, s.nulls_unpublished, s.data_unpublished):
+                  s.durable, s.durable_before, s.damaged, s.nulls_unpublished, s.data_unpublished, s.larges):
         fields[n] = value
         n += 1
     state += (<char *>fields)[:n * sizeof(uint64_t)]
@@ -142,7 +147,8 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
         fields[0] = s.senders[i].received
         fields[1] = s.senders[i].null_until
         fields[2] = s.senders[i].taken
-        state += (<char *>fields)[:3 * sizeof(uint64_t)]
+        fields[3] = s.senders[i].larges_found
+        state += (<char *>fields)[:4 * sizeof(uint64_t)]
     state += (<char *>s.wanted_rung)[:s.n_members * sizeof(uint64_t)]
     if s.my_sender >= 0:
         state += (<char *>s.ready)[:s.ring * sizeof(uint64_t)]
@@ -159,6 +165,9 @@ cdef void add_subgroup(bytearray state, subgroup_t *s):
         for value in range(box.consumed, min(box.header.committed, box.consumed + box.n_slots)):
             slot = <slot_header *>(box.slots + (value & (box.ring - 1)) * box.stride)
             state += (<char *>slot)[:sizeof(slot_header) + min(<uint64_t>slot.size, box.size_max)]
+        for k in range(LARGES_OF_INBOX):
+            if box.larges[k].token:
+                state += (<char *>&box.larges[k])[:sizeof(box.larges[k])]
     for i in range(s.marks_head - s.marks_tail):
         fields[0] = s.mark_index[(s.marks_tail + i) % 1024]
         fields[1] = s.mark_delivered[(s.marks_tail + i) % 1024]
@@ -186,6 +195,8 @@ def epoch_state(Epoch epoch not None):
     look_changed(node, topics)
     state += (<char *>topics)[:sizeof(topics)]
     state += (<char *>node.control_seen)[:node.n_rows * sizeof(uint64_t)]
+    if node.larges != NULL and node.larges.count:
+        state += (<char *>node.larges.places)[:sizeof(node.larges.places)]
     return bytes(state)
 
 

@@ -1,11 +1,13 @@
 """The node's core: epochs, bindings, predicate thread."""
 from spindle_core.bindings cimport Bindings
 from spindle_core.epoch cimport Epoch
+from spindle_core.larges cimport Larges
 from spindle_core.relayed cimport RelayedTable
 
 
 cdef class Engine(Bindings):
     cdef readonly Epoch past             # the one before, while its last posts are on their way
+    cdef readonly Larges larges
     cdef readonly RelayedTable relayed   # what was delivered of writers on hosts without a node
 
     cdef Epoch installed(self)

@@ -15,11 +15,13 @@ from spindle_core.bindings cimport Bindings
 from spindle_core.changeover cimport (
     check_resend, claims_open, close_claims, count_leftover, deliver_trim, freeze, is_idle, resend, take_trim)
 from spindle_core.counters cimport C_RESENT, C_VIEW_CHANGES, C_VIEW_ID
+from spindle_core.delivery cimport DeliveryLog
 from spindle_core.direct cimport open_claim, silence
 from spindle_core.hot_path cimport whole_pass
 from spindle_core.epoch cimport Epoch
 from spindle_core.events cimport end_ring, event_ring
 from spindle_core.inbox cimport Inbox
+from spindle_core.larges cimport Larges
 from spindle_core.relayed cimport RelayedTable
 from spindle_core.state cimport LEVEL_UNORDERED, subgroup_t
 
@@ -36,6 +38,7 @@ cdef class Engine(Bindings):
 
     def __cinit__(self):
         self.relayed = RelayedTable()
+        self.larges = Larges()
 
     # ---- the end ----
 
@@ -114,6 +117,7 @@ cdef class Engine(Bindings):
         epoch.node.exchange_first = w.exchange_first
         epoch.node.counters = self.counters.values
         epoch.node.relayed = self.relayed.entries
+        epoch.node.larges = self.larges.pointer()
         epoch.node.control_fd = self.control_fd
         self.park()
         try:
@@ -150,6 +154,7 @@ cdef class Engine(Bindings):
                 # epoch after this.
                 whole_pass(&old.node, self.now_ns())
             self.take_over_fabric(old, epoch)
+            self.larges.forget_wants()       # of the epoch that is over; what is missed in this one is wanted anew
             self.epoch = epoch
             self.driver.node = &epoch.node
             self.counters.values[C_VIEW_ID] = epoch.epoch
@@ -174,8 +179,9 @@ cdef class Engine(Bindings):
     cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:
         """Has the predicate thread drive the old epoch's fabric on, for its last posts and a goodbye. Parked."""
         self.drop_past()
+        epoch.fabric.begin()
         if old is not None and old.fabric.wait_fd >= 0:
-            old.fabric.goodbye()
+            old.fabric.goodbye(epoch.fabric)
             if old.fabric.drained:
                 self.poller.unregister(old.fabric.wait_fd)
             else:
@@ -184,16 +190,20 @@ cdef class Engine(Bindings):
         return 0
 
     def tidy(self):
-        """Gives back the memory of the last epoch, once its last posts have arrived; True if nothing is kept."""
-        if self.past is None or not self.past.fabric.drained:
+        """Gives back the memory of earlier epochs, once nobody writes it any more; True if nothing is kept."""
+        cdef bint kept = self.epoch is not None and (<Epoch>self.epoch).fabric.kept
+        if not kept and (self.past is None or not self.past.fabric.drained):
             return self.past is None
         self.park()
         try:
             if self.past is not None and self.past.fabric.drained:   # `past` may be another epoch by now
                 self.drop_past()
+            if self.epoch is not None:
+                kept = not (<Epoch>self.epoch).fabric.tidy()
         finally:
             self.resume()
-        return self.past is None
+        self.ring()              # tidying may have taken what a sleeper would have been woken by
+        return self.past is None and not kept
 
     cdef int drop_past(self) except -1:
         """Parked: the last epoch is over, whatever has arrived of it."""
@@ -288,8 +298,9 @@ cdef class Engine(Bindings):
         """After deliver_to_trim() returned False: takes what it could not deliver out of the slots, so that the view
         can change without waiting for a reader. Nothing below the trim is left in the epoch then.
 
-        Returns [(payload, sender node id, sequence, source_ns, writer_id, relay, tag, key), ...] in delivery order, to
-        be appended to the log before the topic's delivery is released. At most one window of each sender; of a sender
+        Returns [(payload, sender node id, sequence, source_ns, writer_id, relay, tag, key, large), ...] in delivery
+        order, to be appended to the log before the topic's delivery is released. Of a large sample the payload is its
+        entry; the caller has one use() of it, to be taken back by Larges.unuse() when it is appended. At most one window of each sender; of a sender
         with a damaged slot, only what came before that slot. A trim without counts keeps nothing.
         """
         cdef Epoch epoch = self.installed()
@@ -310,6 +321,29 @@ cdef class Engine(Bindings):
         if self.epoch is None:
             raise ValueError("no view is installed")
         return self.epoch
+
+    # ---- large samples ----
+
+    def add_large(self, uint64_t id):
+        """This node has the bytes of a large sample from now on, and goes on with what waits for them. False where as
+        many are there as there may be."""
+        with self.parked():      # afterwards the thread looks at every topic
+            return self.larges.add(id)
+
+    def hand_over_large(self, Inbox inbox not None, uint64_t token, uint64_t id, bytes entry not None):
+        """A writer's large sample, which it names in a slot by `token` (not 0); `entry` is what stands in the order.
+        False where LARGES_OF_INBOX wait in its inbox, or as many are at the node as there may be."""
+        with self.parked():
+            return self.larges.add(id) and inbox.take_charge(token, entry)
+
+    def sweep_larges(self):
+        """Logs that keep no history give up the large samples that all their readers have taken."""
+        cdef DeliveryLog log
+        with self.parked():
+            for binding in self.bindings.values():
+                if binding.log is not None:
+                    log = binding.log
+                    log.sweep_larges()
 
     # ---- direct claims ----
 

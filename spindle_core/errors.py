@@ -18,7 +18,10 @@ class MessageTooLarge(CoreError, ValueError):
 
 
 class WriteTimeout(CoreError, TimeoutError):
-    """No slot came free in time: readers that keep all, or the group, hold the writer back."""
+    """No slot came free in time, or no memory (`for_memory`): readers that keep all, or the group, hold the writer
+    back."""
+
+    for_memory = False
 
 
 class NodeGone(CoreError, ConnectionError):

@@ -1,8 +1,9 @@
 """What the hot path offers to other modules: hot_path.pyx lists its parts, each of which says what its functions do."""
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 
+from spindle_core.large cimport large_t, larges_t
 from spindle_core.lasts cimport lasts_t
-from spindle_core.layout cimport bell_page, cursor_page, log_record, slot_header
+from spindle_core.layout cimport bell_page, cursor_page, large_entry, log_record, slot_header
 from spindle_core.log cimport log_t
 from spindle_core.state cimport node_t, subgroup_t
 from spindle_core.timing cimport timing_t
@@ -40,6 +41,7 @@ cdef struct driver_t:
     bell_page *bell
     uint64_t busy_poll_ns
     uint64_t clock_ns            # CLOCK_REALTIME minus CLOCK_MONOTONIC, read again now and then by who drives
+    uint64_t used_ns             # processor time of this thread, as it was read last
     uint64_t *counters
 
 
@@ -91,6 +93,21 @@ cdef void log_show_time(log_t *log, const timing_t *timing) noexcept nogil
 cdef void log_publish(log_t *log) noexcept nogil
 cdef uint32_t log_take_armed(log_t *log, int *readers, uint32_t most) noexcept nogil
 cdef void log_set_blocked(log_t *log, bint blocked) noexcept nogil
+
+# large.pxi
+cdef large_t *find_large(larges_t *l, uint64_t id) noexcept nogil
+cdef bint larges_add(larges_t *l, uint64_t id) noexcept nogil
+cdef bint larges_drop(larges_t *l, uint64_t id) noexcept nogil
+cdef bint larges_have(larges_t *l, uint64_t id) noexcept nogil
+cdef bint larges_use(larges_t *l, uint64_t id) noexcept nogil
+cdef void larges_unuse(larges_t *l, uint64_t id) noexcept nogil
+cdef void larges_forget_want(larges_t *l, uint64_t id) noexcept nogil
+cdef void lock_larges(larges_t *l) noexcept nogil
+cdef void unlock_larges(larges_t *l) noexcept nogil
+cdef void log_pop_larges_before(log_t *log, uint64_t position) noexcept nogil
+cdef bint log_large_room(log_t *log, uint64_t size) noexcept nogil
+cdef void log_push_large(log_t *log, const large_entry *entry) noexcept nogil
+cdef void log_sweep_larges(log_t *log) noexcept nogil
 
 # predicates/deliver.pxi
 cdef bint deliver_trimmed(node_t *node, subgroup_t *s, const unsigned long long *trim) noexcept nogil

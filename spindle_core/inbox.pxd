@@ -2,6 +2,7 @@
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
 from spindle_core.doorbell cimport Doorbell
+from spindle_core.large cimport LARGES_OF_INBOX, inbox_large_t
 from spindle_core.layout cimport inbox_header, inbox_progress
 from spindle_core.memory cimport Mapping
 
@@ -39,6 +40,7 @@ cdef struct inbox_t:
     int ring_end                 # our end of the writer's doorbell
     uint16_t writer_id
     uint32_t relay               # as in log_record
+    inbox_large_t larges[LARGES_OF_INBOX]   # large samples that the control thread has taken charge of
 
 
 cdef class Inbox(Doorbell):

@@ -8,7 +8,7 @@ Rules: the node reads every field of the application's memory once, into a local
 header that makes no sense is counted as refused and skipped. Messages keep the order of their commits.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed
 from spindle_core.doorbell cimport Doorbell
@@ -19,10 +19,13 @@ from spindle_core.layout cimport (
     WINDOW_MAX,
     inbox_header,
     inbox_progress,
+    large_entry,
     ring_slots,
     slot_stride,
 )
 from spindle_core.memory cimport Mapping
+
+from cpython.bytes cimport PyBytes_AS_STRING
 
 
 cdef class Inbox(Doorbell):
@@ -99,6 +102,24 @@ cdef class Inbox(Doorbell):
             self.state.aside_tag = tag
             self.state.aside_at = self.committed
             self.state.aside_ns = source_ns
+
+    def take_charge(self, uint64_t token, bytes entry not None):
+        """A large sample that the writer has handed over, and names by this number (not 0) in a slot to come. False
+        where as many wait as there may be. While the predicate thread is parked."""
+        cdef int i
+        if len(entry) != sizeof(large_entry) or token == 0:
+            raise ValueError("a large sample is handed over with its entry, under a number that is not 0")
+        for i in range(LARGES_OF_INBOX):
+            if self.state.larges[i].token == 0:
+                self.state.larges[i].token = token
+                memcpy(&self.state.larges[i].entry, PyBytes_AS_STRING(entry), sizeof(large_entry))
+                return True
+        return False
+
+    @property
+    def larges_waiting(self):
+        """Ids of the large samples that the writer has handed over, and that were not taken over yet."""
+        return [self.state.larges[i].entry.id for i in range(LARGES_OF_INBOX) if self.state.larges[i].token]
 
     @property
     def signs_of_life(self):

@@ -32,6 +32,9 @@ cdef class InboxWriter:
     cdef uint64_t wakes                 # how often a thread came back from that
     cdef Py_ssize_t followers           # threads that wait, under `turn`, for that thread to tell them
     cdef object claim_view, ring_view, turn
+    cdef public object beside           # who takes samples that are larger than a slot; None: nobody
+    cdef Mapping claimed_large          # the open claim, if it is of such a one
+    cdef uint64_t large_size            # bytes of it
     # In the node's own process: what publishes for its predicate thread while that is blocked, and the engine, which
     # has to stay. NULL and None elsewhere.
     cdef publish_fn publish_for
@@ -44,6 +47,12 @@ cdef class InboxWriter:
     cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept
+    cdef int check_large(self, uint64_t size) except -1
+    cdef int put_large(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
+                       uint64_t key) except -1
+    cdef int put_entry(self, Mapping memory, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
+                       uint64_t key) except -1
+    cdef int commit_large(self, object size, uint64_t timestamp_ns, uint64_t key) except -1
     cdef int check_stamp(self, uint64_t timestamp_ns) except -1
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
                  uint8_t tag=?, uint64_t key=?) except -1

@@ -23,12 +23,15 @@ from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
     INBOX_SLOTS_OFFSET,
+    LARGE_SAMPLE_MAX,
     MESSAGE_SIZE_MAX,
     SLOT_DATA,
+    SLOT_LARGE,
     WINDOW_MAX,
     bell_page,
     inbox_header,
     inbox_progress,
+    large_entry,
     ring_slots,
     slot_header,
     slot_stride,
@@ -54,6 +57,11 @@ cdef class InboxWriter:
     only when every member has delivered its message, so that `unacknowledged()` has them all if the node dies.
     stamped: source timestamps decide something in this topic; those in the far future raise ValueError here, as the
     node would refuse the message.
+
+    beside: attribute; who takes samples that are larger than a slot: make(size, timeout_s) -> Mapping of at least so
+    many bytes, to be filled; hand_over(mapping) -> the number by which the node knows it then, after which nobody can
+    change it, though views of it stay valid; drop(mapping), of one that is not handed over, as far as views go alike; bytes_of(number) -> what was handed over, None if it isn't
+    known any more. Their errors propagate. None: there are no such samples.
     """
 
     def __cinit__(self):
@@ -201,6 +209,49 @@ cdef class InboxWriter:
             with nogil:
                 publish_for(driver)
 
+    cdef int check_large(self, uint64_t size) except -1:
+        """MessageTooLarge for a message that goes neither into a slot nor beside it."""
+        if self.beside is None or self.size_max < sizeof(large_entry):
+            raise MessageTooLarge(f"a message of {size} bytes: this topic's size_max is {self.size_max} bytes")
+        if size > LARGE_SAMPLE_MAX:
+            raise MessageTooLarge(f"a message of {size} bytes: {LARGE_SAMPLE_MAX} bytes are the most that a message has")
+        return 0
+
+    cdef int put_large(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
+                       uint8_t tag, uint64_t key) except -1:
+        """One message whose bytes go beside the order: one copy, and its entry in a slot."""
+        cdef Mapping memory
+        self.check_large(size)
+        if self.stamped:
+            self.check_stamp(timestamp_ns)
+        if self.next >= self.limit:
+            self.publish()       # what write_many() has put before: it may be what has to be delivered first
+        self.free_slot(timeout_s)
+        memory = self.beside.make(size, timeout_s)
+        try:
+            with nogil:
+                memcpy(memory.base, data, size)
+        except BaseException:
+            self.beside.drop(memory)
+            raise
+        return self.put_entry(memory, timestamp_ns, timeout_s, tag, key)
+
+    cdef int put_entry(self, Mapping memory, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
+                       uint64_t key) except -1:
+        """Fills a slot with the entry of a large sample, which the node takes."""
+        cdef slot_header *h
+        cdef uint64_t number = self.beside.hand_over(memory)
+        h = <slot_header *>self.free_slot(timeout_s)
+        h.index = self.next
+        h.size = sizeof(large_entry)
+        h.kind = SLOT_DATA | SLOT_LARGE
+        h.tag = tag
+        h.run = key
+        h.source_ns = timestamp_ns
+        (<large_entry *>(<char *>h + sizeof(slot_header))).id = number
+        self.next += 1
+        return 0
+
     cdef int check_stamp(self, uint64_t timestamp_ns) except -1:
         cdef uint64_t now_ns = realtime_ns()
         if is_far_ahead(timestamp_ns, now_ns):
@@ -213,7 +264,7 @@ cdef class InboxWriter:
         cdef char *slot
         cdef slot_header *h
         if size > self.size_max:
-            raise MessageTooLarge(f"a message of {size} bytes: this topic's size_max is {self.size_max} bytes")
+            return self.put_large(data, size, timestamp_ns, timeout_s, tag, key)
         if self.stamped:
             self.check_stamp(timestamp_ns)
         slot = self.free_slot(timeout_s)
@@ -317,14 +368,23 @@ cdef class InboxWriter:
     def claim(self, size, double timeout_s=-1.0):
         """A writable view of `size` bytes in the next slot, to be filled in place and then committed.
 
-        commit() and abort() release it; views made from it (of NumPy, say) must not be used any more then. Raises as
-        write.
+        commit() and abort() release it; views made from it (of NumPy, say) must not be used any more then. Of more
+        than a slot has it is memory of its own: views of it stay valid, and what is written through them later goes
+        nowhere. Raises as write.
         """
         cdef char *slot
         cdef Py_ssize_t at
         self.usable()
-        if not 0 <= size <= self.size_max:
-            raise MessageTooLarge(f"a claim of {size} bytes: this topic's size_max is {self.size_max} bytes")
+        if size < 0:
+            raise ValueError(f"a claim of {size} bytes: must not be negative")
+        if size > self.size_max:
+            self.check_large(size)
+            self.free_slot(timeout_s)
+            self.claimed_large = self.beside.make(size, timeout_s)
+            self.claimed = True
+            self.large_size = size
+            self.claim_view = memoryview(self.claimed_large)[:<Py_ssize_t>size]
+            return self.claim_view
         slot = self.free_slot(timeout_s)
         (<slot_header *>slot).size = <uint32_t>size
         self.claimed = True
@@ -340,6 +400,9 @@ cdef class InboxWriter:
             raise ValueError("no claim is open")
         if self.stamped and timestamp_ns:
             self.check_stamp(timestamp_ns)
+        if self.claimed_large is not None:
+            self.commit_large(size, timestamp_ns if timestamp_ns else realtime_ns(), key)
+            return
         h = <slot_header *>(self.slots + (self.next & self.mask) * self.stride)
         if size is not None:
             if not 0 <= size <= h.size:
@@ -355,15 +418,46 @@ cdef class InboxWriter:
         self.next += 1
         self.publish()
 
+    cdef int commit_large(self, object size, uint64_t timestamp_ns, uint64_t key) except -1:
+        """Hands over the open claim of a large sample. Views of it that are still in use see what was sent, and what
+        is written through them nobody sees. One that is smaller than claimed is copied."""
+        cdef Mapping memory = self.claimed_large
+        cdef uint64_t used = self.large_size if size is None else size
+        cdef uint64_t claimed = self.large_size
+        if used > claimed:
+            raise ValueError(f"commit of {used} bytes: {claimed} were claimed")
+        self.claimed_large = None
+        self.abort()
+        try:
+            self.usable()
+            if used <= self.size_max:
+                self.put(memory.base, used, timestamp_ns, -1.0, 0, key)
+                self.beside.drop(memory)
+            elif used < claimed:
+                self.put_large(memory.base, used, timestamp_ns, -1.0, 0, key)
+                self.beside.drop(memory)
+            else:
+                self.put_entry(memory, timestamp_ns, -1.0, 0, key)
+        except BaseException:
+            self.beside.drop(memory)
+            raise
+        self.publish()
+        return 0
+
     def abort(self):
         """Gives the open claim back unused. Nothing happens without one."""
         view, self.claim_view = self.claim_view, None
+        large, self.claimed_large = self.claimed_large, None
         self.claimed = False
-        if view is not None:
+        # Of a large sample nothing is released: NumPy uses memory of views that were, and this would be gone.
+        if view is not None and not self.large_size:
             try:
                 view.release()
             except BufferError:
                 pass   # somebody made views of it: they stay mapped, and see what comes next in this slot
+        self.large_size = 0
+        if large is not None:
+            self.beside.drop(large)
 
     def wait_acknowledged(self, double timeout_s, bint persisted=False):
         """True once every member has delivered (`persisted`: has on disk) all that was committed so far; False on
@@ -436,6 +530,9 @@ cdef class InboxWriter:
             h = <slot_header *>(self.slots + (k & self.mask) * self.stride)
             if h.index != k or (self.claimed and k + self.mask + 1 == self.next):
                 out.append((k, 0, None, 0))
+            elif h.kind & SLOT_LARGE:
+                payload = self.beside.bytes_of((<large_entry *>(<char *>h + sizeof(slot_header))).id)
+                out.append((k, h.source_ns, payload, h.tag))
             else:
                 out.append((k, h.source_ns, PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size), h.tag))
         return out

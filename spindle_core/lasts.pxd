@@ -1,6 +1,8 @@
 """The last messages of each key of a topic: the state of that table. See lasts.pxi."""
 from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 
+from spindle_core.large cimport larges_t
+
 
 # What a message does to keys, by its tag; the layer above says which tag does what (DeliveryLog, `effects`).
 cdef enum effect:
@@ -27,6 +29,8 @@ cdef struct last_t:
     uint32_t sender, relay, size
     uint16_t writer_id
     uint8_t tag
+    bint large                   # the payload is a large_entry
+    uint64_t cost                # bytes that it takes, its own beside it included
     uint32_t earlier, later      # in the order, of all that is kept
     uint32_t older, newer        # samples of the same key
     uint32_t of_writer_before, of_writer_after   # samples of the same writer, the last first
@@ -91,6 +95,7 @@ cdef struct lasts_t:
     uint64_t waits               # of these so far
     bint sooner                  # a word is wanted that wasn't, or earlier: the control thread is to be told
     uint32_t samples             # that are kept
+    larges_t *larges             # of the node; NULL: a table that no node has
     uint64_t secret              # no program can aim at one bucket
     uint32_t mask                # of the buckets
     last_t *lasts

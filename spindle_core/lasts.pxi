@@ -34,7 +34,7 @@ from spindle_core.lasts cimport (
     last_t,
     lasts_t,
 )
-from spindle_core.layout cimport LOG_DATA, log_record, record_stride
+from spindle_core.layout cimport LOG_DATA, LOG_LARGE, log_record, record_stride
 
 
 # --- samples
@@ -85,7 +85,7 @@ cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
 cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) noexcept nogil:
     """Room for this message, which is of the instance `spared` (0: of none): other keys go before that one. False if
     all others are not enough."""
-    cdef uint64_t cost = last_cost(r.size)
+    cdef uint64_t cost = last_cost(r)
     cdef uint32_t at
     if cost > l.bytes_max:
         return False
@@ -303,7 +303,7 @@ cdef void lasts_copy(lasts_t *l, char *ring) noexcept nogil:
         r = <log_record *>(ring + position)
         r.position = position
         r.size = x.size
-        r.kind = LOG_DATA
+        r.kind = LOG_LARGE if x.large else LOG_DATA
         r.tag = x.tag
         r.writer_id = x.writer_id
         r.key = x.key

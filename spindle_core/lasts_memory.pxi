@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport u64_store_relaxed
 from spindle_core.lasts cimport author_t, instance_t, last_t, lasts_t, line_t, pool_t
-from spindle_core.layout cimport align_up, log_record
+from spindle_core.layout cimport LOG_LARGE, align_up, large_entry, log_record
 
 cdef enum:
     BLOCK = 64                   # bytes of payload in one piece
@@ -48,9 +48,19 @@ cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_
     return t
 
 
+cdef void unuse_larges(lasts_t *l) noexcept nogil:
+    """Of all that is kept."""
+    cdef uint32_t at = l.first
+    while at:
+        unuse_large(l, &l.lasts[at])
+        at = l.lasts[at].later
+
+
 cdef void lasts_free(lasts_t *l) noexcept nogil:
     if l == NULL:
         return
+    if l.lasts != NULL:
+        unuse_larges(l)
     free(l.lasts)
     free(l.blocks)
     free(l.block_chain)
@@ -63,6 +73,7 @@ cdef void lasts_free(lasts_t *l) noexcept nogil:
 
 cdef void lasts_clear(lasts_t *l) noexcept nogil:
     """Empty again, as if no message had come."""
+    unuse_larges(l)
     memset(l.instance_buckets, 0, (<uint64_t>l.mask + 1) * sizeof(uint32_t))
     memset(l.author_buckets, 0, (<uint64_t>l.mask + 1) * sizeof(uint32_t))
     reset(l)
@@ -84,7 +95,11 @@ cdef void reset(lasts_t *l) noexcept nogil:
     l.version += 1
 
 
-cdef inline uint64_t last_cost(uint64_t size) noexcept nogil:
+cdef inline uint64_t last_cost(const log_record *r) noexcept nogil:
+    """Bytes that a message takes; the bytes of a large sample count as those of any other."""
+    cdef uint64_t size = r.size
+    if r.kind == LOG_LARGE and size == sizeof(large_entry):
+        size += (<const large_entry *>(<const char *>r + sizeof(log_record))).size - sizeof(large_entry)
     return LAST_COST + align_up(size, BLOCK)
 
 
@@ -133,6 +148,19 @@ cdef void load_payload(lasts_t *l, const last_t *x, char *to) noexcept nogil:
         at = l.block_chain[at]
 
 
+cdef void use_large(lasts_t *l, last_t *x, const large_entry *entry) noexcept nogil:
+    x.large = True
+    if l.larges != NULL:
+        larges_use(l.larges, entry.id)
+
+
+cdef void unuse_large(lasts_t *l, const last_t *x) noexcept nogil:
+    cdef large_entry entry
+    if x.large and l.larges != NULL:
+        load_payload(l, x, <char *>&entry)
+        larges_unuse(l.larges, entry.id)
+
+
 cdef uint32_t keep_message(lasts_t *l, const log_record *r) noexcept nogil:
     """A place for the message, the last in the order. There is room."""
     cdef uint32_t at = l.last_pool.free
@@ -155,13 +183,16 @@ cdef uint32_t keep_message(lasts_t *l, const log_record *r) noexcept nogil:
     x.writer_id = r.writer_id
     x.tag = r.tag
     store_payload(l, x, <const char *>r + sizeof(log_record))
+    if r.kind == LOG_LARGE and r.size == sizeof(large_entry):
+        use_large(l, x, <const large_entry *>(<const char *>r + sizeof(log_record)))
     x.earlier = l.last
     if l.last:
         l.lasts[l.last].later = at
     else:
         l.first = at
     l.last = at
-    l.bytes += last_cost(r.size)
+    x.cost = last_cost(r)
+    l.bytes += x.cost
     l.kept += 1
     return at
 
@@ -170,6 +201,7 @@ cdef void drop_message(lasts_t *l, uint32_t at) noexcept nogil:
     """Nothing but the order refers to it any more."""
     cdef last_t *x = &l.lasts[at]
     cdef uint32_t block = x.block, last = 0
+    unuse_large(l, x)
     if x.earlier:
         l.lasts[x.earlier].later = x.later
     else:
@@ -184,7 +216,7 @@ cdef void drop_message(lasts_t *l, uint32_t at) noexcept nogil:
     if last:
         l.block_chain[last] = l.block_pool.free
         l.block_pool.free = x.block
-    l.bytes -= last_cost(x.size)
+    l.bytes -= x.cost
     l.kept -= 1
     x.later = l.last_pool.free
     l.last_pool.free = at

@@ -11,8 +11,9 @@ cdef extern from "layout.h" nogil:
     const uint32_t ROW_ACTIVITY_OFFSET, ACTIVITY_MARKS, ACTIVITY_PLACE_BITS
     const uint64_t COLUMNS_PUBLISHED_SIZE, COLUMNS_ACKNOWLEDGED_SIZE
     const int CONTROL_HEARTBEAT, CONTROL_WEDGED, CONTROL_COLUMNS_COUNT
-    const int SLOT_DATA, SLOT_NULL, SLOT_RELAYED
-    const int LOG_DATA, LOG_JUMP
+    const uint64_t COLUMNS_LARGES_OFFSET, LARGE_SAMPLE_MAX
+    const int SLOT_DATA, SLOT_NULL, SLOT_RELAYED, SLOT_LARGE
+    const int LOG_DATA, LOG_JUMP, LOG_LARGE
 
     const uint32_t POST_RING_OFFSET
     const uint64_t LINK_MAGIC
@@ -89,6 +90,7 @@ cdef extern from "layout.h" nogil:
         uint64_t delivered
         uint64_t persisted
         uint64_t delivered_wanted
+        uint64_t larges
 
     cdef struct slot_header:
         uint64_t index
@@ -102,6 +104,12 @@ cdef extern from "layout.h" nogil:
     cdef struct keyed_slot_header:
         slot_header slot
         uint64_t key
+
+    cdef struct large_entry:
+        uint64_t id
+        uint64_t size
+        char first[8]
+        char last[8]
 
     cdef struct inbox_header:
         uint64_t magic
@@ -159,6 +167,7 @@ cdef extern from "layout.h" nogil:
         uint64_t index
         uint64_t armed
         uint64_t attended
+        uint64_t table_read
 
     cdef struct cursor_start:
         uint64_t position
@@ -167,6 +176,7 @@ cdef extern from "layout.h" nogil:
         uint64_t keep_all
 
     uint32_t first_bit(uint64_t bits) noexcept
+    uint32_t last_bit(uint64_t bits) noexcept
     uint64_t align_up(uint64_t n, uint64_t to) noexcept
     uint64_t slot_stride(uint64_t size_max) noexcept
     uint64_t ring_slots(uint64_t window) noexcept

@@ -17,13 +17,15 @@ from spindle_core.atomics cimport (
 from spindle_core.layout cimport (
     LOG_DATA,
     LOG_JUMP,
+    LOG_LARGE,
     align_up,
     cursor_page,
+    last_bit,
     log_header,
     log_record,
     record_stride,
 )
-from spindle_core.log cimport cursor_t, log_t
+from spindle_core.log cimport LATENCY_BUCKETS, LATENCY_OCTAVE_MIN, cursor_t, log_t
 from spindle_core.timing cimport timing_t
 
 
@@ -87,6 +89,8 @@ cdef inline bint drop_oldest(log_t *log, uint64_t held) noexcept nogil:
     log.oldest_position += record_stride(r.size)
     log.oldest_offset += record_stride(r.size)
     log.oldest_index += 1
+    if r.kind == LOG_LARGE:
+        log_pop_larges_before(log, log.oldest_position)
     return True
 
 
@@ -97,6 +101,7 @@ cdef inline void return_to_hot(log_t *log) noexcept nogil:
     middle of the free space. Whoever reads on from this position does so after it saw a newer tail.
     """
     log.tail_offset = 0
+    log_pop_larges_before(log, log.tail)
     log.oldest_position = log.tail
     log.oldest_offset = 0
     log.oldest_index = log.count
@@ -175,6 +180,23 @@ cdef void log_commit(log_t *log, uint64_t size) noexcept nogil:
     log.tail += stride
     log.tail_offset += stride
     log.count += 1
+
+
+cdef inline uint32_t latency_bucket(uint64_t ns) noexcept nogil:
+    cdef uint32_t octave, at
+    if ns >> LATENCY_OCTAVE_MIN == 0:
+        return 0
+    octave = last_bit(ns)
+    at = 1 + 4 * (octave - LATENCY_OCTAVE_MIN) + (<uint32_t>(ns >> (octave - 2)) & 3)
+    return at if at < LATENCY_BUCKETS else LATENCY_BUCKETS - 1
+
+
+cdef inline void log_count(log_t *log, const log_record *r, uint64_t size) noexcept nogil:
+    """Counts a message of so many bytes that was delivered live. One that says that it comes from the future took no
+    time."""
+    log.figures.messages += 1
+    log.figures.bytes += size
+    log.figures.latencies[latency_bucket(r.reception_ns - r.source_ns if r.reception_ns > r.source_ns else 0)] += 1
 
 
 cdef void log_publish(log_t *log) noexcept nogil:

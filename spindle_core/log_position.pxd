@@ -1,7 +1,7 @@
 """Where a reader stands in a delivery log. See log_position.pyx."""
 from libc.stdint cimport uint64_t
 
-from spindle_core.layout cimport cursor_start, log_header, log_record
+from spindle_core.layout cimport cursor_start, large_entry, log_header, log_record
 from spindle_core.memory cimport Mapping
 
 
@@ -25,6 +25,11 @@ cdef class LogPosition:
     cdef uint64_t copied                     # messages of that copy: counted before those of the log
     cdef readonly object behind              # place in the order behind all that the copy stands for; None without one
 
+    cdef public object opener                # what gives the bytes of large samples; None: nothing does
+    cdef public bint entries                 # large samples are given out as their entries, by take_pairs() alone
+    cdef Mapping large                       # those of the last one that was opened
+    cdef uint64_t large_id
+
     cdef int begin(self, Mapping log, const cursor_start *start, object place, bint skips, Mapping table=?) except -1
     cdef int enter(self, Mapping log) except -1
     cdef void turn_to_following(self) noexcept
@@ -37,5 +42,7 @@ cdef class LogPosition:
     cdef int overtaken(self) except -1
     cdef void advance(self, uint64_t size) noexcept
     cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept
+    cdef Mapping open_large(self, const log_record *r, large_entry *entry)
+    cdef uint64_t first_large(self) except? 0
     cdef uint64_t skip_until(self, uint64_t target) except? 0
     cdef int find_end(self, uint64_t *count, uint64_t *view_id, uint64_t *sequence) except -1

@@ -12,9 +12,11 @@ from spindle_core.layout cimport (
     CACHE_LINE,
     LOG_DATA,
     LOG_JUMP,
+    LOG_LARGE,
     LOG_MAGIC,
     LOG_RING_OFFSET,
     cursor_start,
+    large_entry,
     log_header,
     log_record,
     record_stride,
@@ -108,7 +110,8 @@ cdef class LogPosition:
         return True
 
     cdef log_record *peek(self, uint64_t *size) except? NULL:
-        """The next record and its payload's size; NULL when everything delivered so far has been read.
+        """The next record and its payload's size, which of a large sample is its entry's; NULL when everything delivered
+        so far has been read.
 
         A record that isn't what its predecessor promises has been overwritten: then the oldest one is next. What is
         copied from it must be followed by a look at still_there().
@@ -123,7 +126,7 @@ cdef class LogPosition:
             r = <log_record *>(self.ring + self.offset)
             size[0] = u32_load_relaxed(&r.size)   # once: it may change under us
             if r.position == self.position:
-                if r.kind == LOG_DATA and size[0] <= self.capacity - self.offset - sizeof(log_record):
+                if (r.kind == LOG_DATA or r.kind == LOG_LARGE) and size[0] <= self.capacity - self.offset - sizeof(log_record):
                     if not self.skips:
                         return r
                     before = r.view_id < self.next_view or (
@@ -188,6 +191,55 @@ cdef class LogPosition:
         self.next_view = view_id
         self.next_sequence = sequence + 1
         self.advance(size)
+        if self.large is not None:
+            self.large = None    # its memory goes with the last who uses it
+
+    cdef Mapping open_large(self, const log_record *r, large_entry *entry):
+        """The bytes of the large sample that is next, and its entry. None if it is to be looked for again: it was lost,
+        overwritten, or taken by another thread meanwhile."""
+        cdef uint64_t position = self.position, size = sizeof(large_entry), view_id = r.view_id, sequence = r.sequence
+        cdef Mapping found = self.large
+        entry[0] = (<const large_entry *>(<const char *>r + sizeof(log_record)))[0]
+        if not self.still_there(position):
+            self.overtaken()
+            return None
+        if found is None or self.large_id != entry.id:
+            found = None
+            fd = self.opener(entry.id) if self.opener is not None else -1
+            if fd >= 0:
+                found = Mapping.attach(fd)
+                if found.size < entry.size:
+                    raise CoreError(f"a large sample of {entry.size} bytes has only {found.size}: restart the daemon")
+            if self.position != position:
+                return None
+            if found is None:
+                self.lost += 1
+                self.taken(size, view_id, sequence)
+                return None
+            self.large, self.large_id = found, entry.id
+        return found
+
+    cdef uint64_t first_large(self) except? 0:
+        """Where the first large sample lies that has not been taken and not been opened; the end if there is none. The
+        position stays as it is. Not while a copy of a table is being read."""
+        cdef uint64_t position = self.position, offset = self.offset, index = self.index, lost = self.lost
+        cdef uint64_t tail = self.tail, size = 0, found
+        cdef bint skips = self.skips
+        cdef log_record *r
+        try:
+            while True:
+                r = self.peek(&size)
+                if r == NULL:
+                    return self.tail
+                found = self.position
+                if r.kind == LOG_LARGE and (
+                        self.large is None
+                        or (<const large_entry *>(<const char *>r + sizeof(log_record))).id != self.large_id):
+                    return found
+                self.advance(size)
+        finally:
+            self.position, self.offset, self.index, self.lost, self.tail = position, offset, index, lost, tail
+            self.skips = skips
 
     cdef uint64_t skip_until(self, uint64_t target) except? 0:
         """Goes on to the message with index `target`, or to the end; returns how many messages that skips."""

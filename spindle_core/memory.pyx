@@ -13,8 +13,11 @@ from libc.stdint cimport uint64_t
 from posix.mman cimport (
     MAP_ANONYMOUS,
     MAP_FAILED,
+    MAP_FIXED,
+    MAP_NORESERVE,
     MAP_PRIVATE,
     MAP_SHARED,
+    PROT_NONE,
     PROT_READ,
     PROT_WRITE,
     mmap,
@@ -49,8 +52,14 @@ cdef extern from "sys/mman.h" nogil:
 # linux/mman.h, since Linux 5.14; not in every libc's header
 cdef int MADV_POPULATE_READ = 22
 cdef int MADV_POPULATE_WRITE = 23
+# the same, since Linux 6.1
+cdef int MADV_COLLAPSE = 25
 
 cdef int F_SEAL_FUTURE_WRITE = 0x10  # linux/fcntl.h, since Linux 5.1; not in every libc's header
+
+cdef enum:
+    HUGE_PAGE = 2 << 20          # bytes of a huge page; where the machine has others, all below does nothing
+    HUGE_MIN = 4 << 20           # less is not worth the calls
 
 SIZE_MAX_BYTES = 1 << 40
 PAGE = os.sysconf("SC_PAGESIZE")
@@ -71,6 +80,30 @@ def share_arenas(int most):
     that its largest job has left free, in up to eight arenas per processor. To be called before these threads begin.
     """
     return bool(limit_arenas(most))
+
+
+cdef void *map_shared(int fd, uint64_t size, int protection) noexcept nogil:
+    """mmap(), of large memory at an address at which huge pages can be mapped."""
+    cdef char *reserved
+    cdef char *at
+    cdef char *end
+    cdef uint64_t page = 4096, room
+    if size < HUGE_MIN:
+        return mmap(NULL, size, protection, MAP_SHARED, fd, 0)
+    room = (size + page - 1) // page * page
+    reserved = <char *>mmap(NULL, room + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+    if <void *>reserved == MAP_FAILED:
+        return MAP_FAILED
+    at = <char *>((<uint64_t>reserved + HUGE_PAGE - 1) // HUGE_PAGE * HUGE_PAGE)
+    end = reserved + room + HUGE_PAGE
+    if mmap(at, size, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED:
+        munmap(reserved, room + HUGE_PAGE)
+        return MAP_FAILED
+    if at > reserved:
+        munmap(reserved, at - reserved)
+    if end > at + room:
+        munmap(at + room, end - (at + room))
+    return at
 
 
 cdef class Mapping:
@@ -146,7 +179,7 @@ cdef class Mapping:
     @staticmethod
     def _map(int fd, uint64_t size, bint writable):
         cdef Mapping m = Mapping.__new__(Mapping)
-        cdef void *p = mmap(NULL, size, PROT_READ | (PROT_WRITE if writable else 0), MAP_SHARED, fd, 0)
+        cdef void *p = map_shared(fd, size, PROT_READ | (PROT_WRITE if writable else 0))
         if p == MAP_FAILED:
             raise OSError(errno, f"mmap of {size} bytes failed ({'read-write' if writable else 'read-only'})")
         m.base = <char *>p
@@ -178,6 +211,40 @@ cdef class Mapping:
         if failed:
             raise OSError(errno, f"{end - first} bytes of a mapping can't be had: {os.strerror(errno)}")
         return end - first
+
+    def make_ready(self):
+        """Has all pages of new memory there, to be filled at the speed of memory: huge ones where the kernel has some.
+
+        Without it every 4 KB cost a fault of who fills them, and of each who reads them, which is most of what a large
+        sample costs. The kernel gives huge pages on demand (MADV_COLLAPSE) where a page of the range is there, whatever
+        is configured; where it doesn't, the pages are small ones. OSError as populate().
+        """
+        cdef uint64_t at, whole = self.size // HUGE_PAGE * HUGE_PAGE
+        if self.size >= HUGE_MIN and self.writable:
+            for at in range(0, whole, HUGE_PAGE):
+                if not self.populate(at, 1):
+                    break
+            with nogil:
+                madvise(self.base, whole, MADV_COLLAPSE)   # as much as there is: the rest is populated below
+        self.populate(0, self.size)
+
+    def become_private(self):
+        """Views of it stay valid, and what is written through them from now on nobody else sees: in place of the shared
+        memory they have a private copy of it, made page by page when it is written. What was shared can be sealed then.
+        Ends as close_descriptor(). OSError if the system refuses."""
+        if self.base == NULL or self.fd < 0:
+            raise ValueError("the mapping is closed")
+        if mmap(self.base, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, self.fd,
+                0) == MAP_FAILED:
+            raise OSError(errno, f"mmap of {self.size} private bytes failed")
+        self.close_descriptor()
+
+    def close_descriptor(self):
+        """Closes the descriptor alone: the memory goes with the last who uses it. `exports` doesn't tell of those,
+        because NumPy uses memory without (it holds the Mapping itself). Idempotent."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
 
     def view(self):
         """The whole mapping as a memoryview of bytes (read-only where the mapping is)."""

@@ -9,6 +9,7 @@ cdef class MessageInfo:
     cdef uint32_t _sender, _relay
     cdef uint16_t _writer
     cdef uint8_t _tag
+    cdef bint _large
 
 
 cdef object make_info(type info_type, const log_record *r, uint64_t index)

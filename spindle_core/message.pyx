@@ -5,7 +5,7 @@ per message. The info object is made when somebody asks for it.
 """
 from libc.stdint cimport uint64_t
 
-from spindle_core.layout cimport log_record
+from spindle_core.layout cimport LOG_LARGE, log_record
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
@@ -64,6 +64,11 @@ cdef class MessageInfo:
         return self._key
 
     @property
+    def large(self):
+        """True for a sample that was larger than the topic's slots, whose bytes lay beside."""
+        return self._large
+
+    @property
     def sequence(self):
         """Sequence number: place in the delivery order of its epoch; the same on every node."""
         return self._sequence
@@ -96,6 +101,7 @@ cdef object make_info(type info_type, const log_record *r, uint64_t index):
     info._relay = r.relay
     info._writer = r.writer_id
     info._tag = r.tag
+    info._large = r.kind == LOG_LARGE
     info._key = r.key
     return info
 

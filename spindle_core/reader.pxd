@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 
 from spindle_core.keyed cimport Keyed, KeyTable
-from spindle_core.layout cimport bell_page, log_record
+from spindle_core.layout cimport bell_page, large_entry, log_record
 from spindle_core.log_waiting cimport LogWaiting
 from spindle_core.memory cimport Mapping
 
@@ -24,12 +24,16 @@ cdef class LogReader(LogWaiting):
     cdef bint is_not_plain(self, const log_record *r) noexcept
     cdef Keyed under_key(self, KeyTable keys, object learn, const char *payload, uint64_t size, const log_record *r,
                          uint64_t index, type info_type)
+    cdef Block block_of_large(self, Block b, Mapping large, const large_entry *entry, const log_record *r,
+                              KeyTable keys, object learn)
     cdef int fill_in(self, Block b, KeyTable keys, object learn) except -1
 
 
 cdef class Block:
     cdef LogReader reader
-    cdef readonly uint64_t offset            # bytes from the start of the log's mapping to the first payload
+    cdef Mapping memory                      # in which the payloads lie: the log, or a large sample
+    cdef log_record record                   # of a large sample
+    cdef readonly uint64_t offset            # bytes from the start of that mapping to the first payload
     cdef readonly uint64_t stride            # bytes from one payload to the next
     cdef readonly uint64_t payload_size      # bytes
     cdef readonly uint64_t count             # messages

@@ -20,10 +20,14 @@ from spindle_core.events cimport c_close, end_wake
 from spindle_core.layout cimport (
     CURSOR_MAGIC,
     CURSOR_START_OFFSET,
+    CACHE_LINE,
     LOG_DATA,
+    LOG_LARGE,
     LOG_RING_OFFSET,
+    align_up,
     cursor_page,
     cursor_start,
+    large_entry,
     log_record,
     record_stride,
 )
@@ -50,6 +54,10 @@ cdef class LogReader:
     nobody is rung. `place`: (view id, sequence) where it stands in the order; with `skips` it has had everything before
     that from somewhere else, and drops such messages if the log still brings them. `table`: a copy of what is kept of
     each key of the topic, which is read first.
+
+    opener: attribute; what gives the bytes of a large sample: id -> a descriptor, which becomes the reader's, or -1 where
+    the node has given them up. Its errors propagate, and the sample is still the next one. Without it, and where the
+    bytes are gone, such samples count as lost.
 
     only_plain: attribute; True: take(), take_with() and take_block() go no further than the next message that has a
     tag, and skip_to_last() skips nothing while there is one. Only take_pairs() gives it out: what it is, or whether it
@@ -89,6 +97,8 @@ cdef class LogReader:
             return               # the page is the parent's
         if self.following is not None:
             return               # of the log itself nothing has been read
+        if self.copied and not self.page.table_read:
+            u64_store_release(&self.page.table_read, 1)
         u64_store_relaxed(&self.page.index, self.index - self.copied)
         # SYNC POINT: read. Pairs with log_refresh_cursors(): we are done with everything before.
         u64_store_release(&self.page.position, self.position)
@@ -104,10 +114,13 @@ cdef class LogReader:
         Raises TypeError for others.
         """
         cdef log_record *r
+        cdef log_record record
         cdef uint64_t size, position, view_id, sequence
         cdef bint plain = payload_type is bytes
         cdef list out = []
         cdef object payload
+        cdef Mapping large
+        cdef large_entry entry
         self.usable()
         if not plain and not is_message_type(payload_type):
             raise TypeError(f"payload_type {payload_type.__name__}: must be bytes or made by message_type()")
@@ -118,13 +131,23 @@ cdef class LogReader:
                 break
             position = self.position
             view_id, sequence = r.view_id, r.sequence
-            if plain:
+            large = None
+            if r.kind == LOG_LARGE:
+                record = r[0]
+                large = self.open_large(r, &entry)
+                if large is None:
+                    continue
+                if plain:
+                    payload = PyBytes_FromStringAndSize(large.base, entry.size)
+                else:
+                    payload = new_message(payload_type, large.base, entry.size, &record, self.index, info_type)
+            elif plain:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
             else:
                 payload = new_message(payload_type, <char *>r + sizeof(log_record), size, r, self.index, info_type)
             if self.position != position:
                 continue   # making an object let the garbage collector run code, and that took this message
-            if not self.still_there(position):
+            if large is None and not self.still_there(position):
                 self.overtaken()
                 continue
             out.append(payload)
@@ -133,12 +156,16 @@ cdef class LogReader:
         self.publish_position()
         return out
 
-    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo):
-        """Up to `n` pairs (payload: bytes, info)."""
+    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo, bint in_place=False):
+        """Up to `n` pairs (payload: bytes, info). in_place: the payload of a large sample is a read-only memoryview,
+        which stays valid for as long as somebody has it."""
         cdef log_record *r
+        cdef log_record record
         cdef uint64_t size, position, view_id, sequence
         cdef list out = []
         cdef object payload, info
+        cdef Mapping large
+        cdef large_entry entry
         self.usable()
         check_info_type(info_type)
         while n > 0:
@@ -147,11 +174,23 @@ cdef class LogReader:
                 break
             position = self.position
             view_id, sequence = r.view_id, r.sequence
-            payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
-            info = make_info(info_type, r, self.index)
+            large = None
+            if r.kind == LOG_LARGE and not self.entries:
+                record = r[0]
+                large = self.open_large(r, &entry)
+                if large is None:
+                    continue
+                if in_place:
+                    payload = memoryview(large)[:<Py_ssize_t>entry.size]
+                else:
+                    payload = PyBytes_FromStringAndSize(large.base, entry.size)
+                info = make_info(info_type, &record, self.index)
+            else:
+                payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
+                info = make_info(info_type, r, self.index)
             if self.position != position:
                 continue   # as in take
-            if not self.still_there(position):
+            if large is None and not self.still_there(position):
                 self.overtaken()
                 continue
             out.append((payload, info))
@@ -161,8 +200,9 @@ cdef class LogReader:
         return out
 
     def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info",
-                  KeyTable keys=None, learn=None):
-        """Up to `n` results of decode(view); the read-only view is valid during the call only.
+                  KeyTable keys=None, learn=None, decode_large=None):
+        """Up to `n` results of decode(view); the read-only view is valid during the call only. decode_large: called
+        in its place for large samples; what it returns may use the view for as long as it likes.
 
         Each result gets its info as attribute unless `info_attribute` is None. An error of `decode` (or of setting
         the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in
@@ -174,13 +214,16 @@ cdef class LogReader:
         """
         cdef log_record *r
         cdef log_record record
-        cdef uint64_t size, position
+        cdef uint64_t size, length, position
         cdef list out = [], opened = []
         cdef object view, sample, info
         cdef const char *payload
         cdef bytes copy = None
+        cdef Mapping large
+        cdef large_entry entry
         cdef Keyed keyed
         cdef Py_ssize_t at
+        cdef bint stays
         self.usable()
         check_info_type(info_type, keys is not None)
         try:
@@ -192,7 +235,16 @@ cdef class LogReader:
                 record = r[0]
                 info = make_info(info_type, &record, self.index)
                 payload = <const char *>r + sizeof(log_record)
-                if self.keep_all and not self.gone:
+                length = size
+                stays = False
+                if record.kind == LOG_LARGE:
+                    large = self.open_large(r, &entry)
+                    if large is None:
+                        continue
+                    payload, length = large.base, entry.size
+                    view = memoryview(large)[:<Py_ssize_t>length]
+                    stays = decode_large is not None
+                elif self.keep_all and not self.gone:
                     # A slice of a view of the mapping: whoever keeps a part of it keeps that mapped.
                     at = <char *>r - self.log.base + sizeof(log_record)
                     if self.viewed is not self.log:
@@ -208,11 +260,14 @@ cdef class LogReader:
                         continue
                 try:
                     if keys is not None and keys.places is not None:
-                        keyed = self.under_key(keys, learn, payload, size, &record, self.index, info_type)
-                    try:
-                        sample = decode(view)
-                    finally:
-                        view.release()
+                        keyed = self.under_key(keys, learn, payload, length, &record, self.index, info_type)
+                    if stays:
+                        sample = decode_large(view)
+                    else:
+                        try:
+                            sample = decode(view)
+                        finally:
+                            view.release()
                     if keys is not None:
                         if keys.places is None:
                             keyed = learn(None, info, sample)
@@ -246,7 +301,8 @@ cdef class LogReader:
         return keyed
 
     def take_block(self, Py_ssize_t n, KeyTable keys=None, learn=None, type info_type=MessageInfo):
-        """A run of up to `n` equal-sized messages in place, or None when there is none. Release it before reading on.
+        """A run of up to `n` equal-sized messages in place, or None when there is none. Release it before reading on. A
+        large sample comes alone, in memory that never changes.
 
         For a reader that doesn't keep all, the memory may be overwritten while the block is held: check `intact`.
         keys, learn: as in take_with(), for readers that keep all; the block ends before a message that learn() fails
@@ -255,6 +311,9 @@ cdef class LogReader:
         cdef log_record *r
         cdef uint64_t size = 0
         cdef Block b
+        cdef log_record record
+        cdef Mapping large = None
+        cdef large_entry entry
         self.usable()
         check_info_type(info_type, keys is not None)
         if n <= 0:
@@ -263,10 +322,18 @@ cdef class LogReader:
             r = self.peek(&size)
             if r == NULL or self.is_not_plain(r):
                 return None
+            record = r[0]
+            if record.kind == LOG_LARGE:
+                large = self.open_large(r, &entry)
+                if large is not None:
+                    break
+                self.usable()    # its opener may have let another thread close it
+                continue
             if self.still_there(self.position):
                 break
             self.overtaken()
         b = Block.__new__(Block)
+        b.memory = self.log
         b.reader = self
         b.info_type = info_type
         b.payload_size = size
@@ -276,6 +343,8 @@ cdef class LogReader:
         b.first_index = self.index
         b.end_position = self.position
         b.end_offset = self.offset
+        if large is not None:
+            return self.block_of_large(b, large, &entry, &record, keys, learn)
         while b.count < <uint64_t>n:
             b.count += 1
             b.end_position += b.stride
@@ -296,6 +365,28 @@ cdef class LogReader:
             b.last_view, b.last_sequence = self.next_view, self.next_sequence
         b.open = True
         self.block = b
+        return b
+
+    cdef Block block_of_large(self, Block b, Mapping large, const large_entry *entry, const log_record *r,
+                              KeyTable keys, object learn):
+        """The large sample that is next, as a block of one."""
+        cdef list opened = []
+        b.memory = large
+        b.record = r[0]
+        b.offset, b.count, b.payload_size, b.stride = 0, 1, entry.size, align_up(entry.size, CACHE_LINE)
+        b.end_position += record_stride(r.size)
+        b.end_offset += record_stride(r.size)
+        b.last_view, b.last_sequence = r.view_id, r.sequence
+        self.block = b           # nobody takes anything while learn() runs
+        try:
+            if keys is not None:
+                b.given = [give(self.under_key(keys, learn, large.base, entry.size, &b.record, b.first_index,
+                                               b.info_type), opened)]
+            b.open = True
+        finally:
+            close_collection(opened)
+            if not b.open:
+                self.block = None
         return b
 
     cdef int fill_in(self, Block b, KeyTable keys, object learn) except -1:
@@ -416,6 +507,8 @@ cdef class LogReader:
             self.gone = True
             self.frozen_tail = u64_load_acquire(&self.proper().tail)
             self.frozen = True
+            if self.following is None:
+                self.frozen_tail = self.first_large()   # what its node has not handed out went with it
         self.find_end(&self.frozen_count, &view_id, &sequence)
         return view_id, sequence
 
@@ -437,9 +530,10 @@ cdef class LogReader:
 
 
 cdef class Block:
-    """A run of equal-sized messages in the log, in place.
+    """A run of equal-sized messages in the log, in place; or one large sample, in memory of its own.
 
-    Message i's payload is `payload_size` bytes at `buffer[offset + i * stride:]`. Valid until release().
+    Message i's payload is `payload_size` bytes at `buffer[offset + i * stride:]`. Valid until release(); of a large
+    sample for as long as somebody has a view of it (`stays`).
     """
 
     def __init__(self):
@@ -447,13 +541,18 @@ cdef class Block:
 
     @property
     def buffer(self):
-        """The log's whole mapping, read-only."""
-        return memoryview(self.reader.log)
+        """The whole mapping in which the payloads lie, read-only."""
+        return memoryview(self.memory)
+
+    @property
+    def stays(self):
+        """True where the memory stays as it is for as long as somebody has a view of it."""
+        return self.memory is not self.reader.log
 
     @property
     def intact(self):
         """False once the log has overtaken the block, or it was released: its contents may have changed."""
-        return self.open and self.reader.still_there(self.first_position)
+        return self.open and (self.memory is not self.reader.log or self.reader.still_there(self.first_position))
 
     def info(self, uint64_t i, type info_type=MessageInfo):
         """The info of message i; with keys, of the type that the block was taken with. IndexError, or ValueError after
@@ -465,7 +564,10 @@ cdef class Block:
             raise ValueError("this batch has been released")
         if i >= self.count:
             raise IndexError(i)
-        r = <log_record *>(self.reader.log.base + self.offset + i * self.stride - sizeof(log_record))
+        if self.memory is self.reader.log:
+            r = <log_record *>(self.memory.base + self.offset + i * self.stride - sizeof(log_record))
+        else:
+            r = &self.record
         if self.given is None:
             return make_info(info_type, r, self.first_index + i)
         info = make_info(self.info_type, r, self.first_index + i)
@@ -485,6 +587,7 @@ cdef class Block:
         reader.position = self.end_position
         reader.offset = self.end_offset
         reader.next_view, reader.next_sequence = self.last_view, self.last_sequence + 1
+        reader.large = None
         reader.publish_position()
 
     def __enter__(self):

@@ -8,6 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from spindle_core.log cimport CURSORS_MAX, log_t
 from spindle_core.fabric.fabric cimport fabric_t, post_t
 from spindle_core.inbox cimport inbox_t
+from spindle_core.large cimport larges_t
 from spindle_core.layout cimport NODES_MAX, row_header, slot_header, subgroup_columns
 from spindle_core.relayed cimport relayed_t
 from spindle_core.timing cimport timing_t
@@ -43,6 +44,7 @@ cdef struct delivery_t:
     uint32_t sender              # node id
     uint16_t writer_id
     uint8_t tag
+    uint8_t large                # 1: the payload is the entry of a large sample
 
 ctypedef void (*upcall_fn)(void *context, const delivery_t *messages, uint32_t n) noexcept nogil
 
@@ -56,6 +58,7 @@ cdef struct sender_t:
     uint64_t received            # its messages (nulls included) that I have
     uint64_t null_until          # deliver: its indices below are nulls of a run that I have seen
     uint64_t taken               # unordered: its messages delivered here
+    uint64_t larges_found        # its large samples that I have
     uint32_t rank                # row rank
     uint32_t node_id
 
@@ -95,6 +98,7 @@ cdef struct subgroup_t:
     uint64_t data_unpublished
     uint64_t data_bytes_unpublished
     int space_fd                 # rung when slots come free and claim_waiting; -1 until somebody waits
+    uint64_t larges              # large samples among those claimed
     inbox_t **inboxes            # room for INBOXES_MAX, where this node is a sender
     uint32_t n_inboxes, inbox_next
 
@@ -139,6 +143,7 @@ cdef struct node_t:
     fabric_t *past               # of the epoch before, while its last posts are on their way; NULL otherwise
     uint64_t *counters
     relayed_t *relayed           # NULL: not noted
+    larges_t *larges             # NULL: there are none, and one that comes is damage
     bint batch_send, batch_receive, batch_delivery, null_sends, post_after_unlock
     bint exchange_first          # a pass delivers nothing before it has exchanged of all topics (step.pxi)
     bint skip_idle               # a pass visits only topics in which something may have changed (activity.pxi)

@@ -12,6 +12,7 @@ from spindle_core.atomics cimport (
     fence_store_store,
     monotonic_ns,
     realtime_ns,
+    thread_ns,
     u32_exchange_acquire,
     u32_fetch_add_acq_rel,
     u32_load_acquire,
@@ -28,6 +29,8 @@ from spindle_core.state cimport node_t
 
 cdef uint64_t NS_PER_MS = 1_000_000
 cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two clocks is read again
+cdef uint64_t USED_EVERY_LAPS = 64       # ... and what this thread has used of a processor
+cdef uint64_t LONG_LAP_NS = 100_000      # a pass that took longer may have been a wait
 
 
 cdef bint try_to_drive(driver_t *d) noexcept nogil:
@@ -73,6 +76,18 @@ cdef inline void read_clocks(driver_t *d) noexcept nogil:
     d.clock_ns = realtime_ns() - monotonic_ns()
 
 
+cdef uint64_t worked_ns(driver_t *d, uint64_t lap_ns) noexcept nogil:
+    """How much of a pass was work, at the most: the rest of a long one is time in which the thread was kept from
+    running, by the scheduler, a debugger or SIGSTOP. Who looks for a slow node is misled by that."""
+    cdef uint64_t used_ns, since_ns
+    if lap_ns < LONG_LAP_NS:
+        return lap_ns
+    used_ns = thread_ns()
+    since_ns = used_ns - d.used_ns
+    d.used_ns = used_ns
+    return lap_ns if lap_ns < since_ns else since_ns
+
+
 cdef inline void resume_driving(driver_t *d) noexcept nogil:
     while not try_to_drive(d):
         sched_yield()            # an application is publishing, or in a pass: microseconds
@@ -113,12 +128,13 @@ cdef void sleep(driver_t *d) noexcept nogil:
 
 cdef void drive(driver_t *d) noexcept nogil:
     """Runs until d.stop. The node may be exchanged while parked."""
-    cdef uint64_t now, before = monotonic_ns(), last_work = before, laps = 0
+    cdef uint64_t now, lap, before = monotonic_ns(), last_work = before, laps = 0
     cdef int done, idle = 0
     cdef idling what
     cdef uint32_t ticket
     resume_driving(d)
     read_clocks(d)
+    d.used_ns = thread_ns()
     d.running = True
     while not u32_load_acquire(&d.stop):
         ticket = u32_load_acquire(&d.park)
@@ -140,9 +156,10 @@ cdef void drive(driver_t *d) noexcept nogil:
         d.counters[C_LAPS] += 1
         if done:
             d.counters[C_BUSY_LAPS] += 1
-            d.counters[C_BUSY_NS] += now - before
-            if now - before > d.counters[C_LAP_NS_MAX]:
-                d.counters[C_LAP_NS_MAX] = now - before
+            lap = worked_ns(d, now - before)
+            d.counters[C_BUSY_NS] += lap
+            if lap > d.counters[C_LAP_NS_MAX]:
+                d.counters[C_LAP_NS_MAX] = lap
             last_work = now
             idle = 0
         else:
@@ -159,9 +176,12 @@ cdef void drive(driver_t *d) noexcept nogil:
             else:
                 sleep(d)
                 read_clocks(d)
+                d.used_ns = thread_ns()
                 now = last_work = monotonic_ns()
                 idle = 0
         before = now
+        if laps % USED_EVERY_LAPS == 0:
+            d.used_ns = thread_ns()
         if laps % CLOCK_EVERY_LAPS == 0:
             read_clocks(d)
     d.running = False

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LINES_MAX = 600
 
 # What stands on the whole house: it may import every layer, and no layer may import it.
-TOOLS = ("spindle.cli", "spindle.demo", "spindle_lab")
+TOOLS = ("spindle.cli", "spindle.cockpit", "spindle.demo", "spindle_lab")
 LAYERS = ("spindle_core", "spindle", "spindle_lab", "dds")
 MAY_IMPORT = {"spindle_core": {"spindle_core"}, "spindle": {"spindle", "spindle_core"}, "dds": {"dds", "spindle"}}
 
@@ -38,21 +38,24 @@ ROOMS: dict[str, set[str]] = {
     "group": set(),
     "security": {"config"},
     "transport": {"config", "group", "security"},
+    "large": {"group", "transport"},
     "membership": {"group"},
     "journal": {"group"},
     "joining": {"config", "group", "membership", "rdma", "transport"},
     "restart": {"config", "group", "journal", "transport"},
-    "topics": {"config", "group", "journal", "membership", "restart", "transport"},
+    "topics": {"config", "group", "journal", "membership", "restart", "transport", "large"},
     "relay": {"group", "topics"},
     "pool": {"config", "group", "transport"},
-    "node": {"config", "group", "security", "transport", "membership", "joining", "restart", "topics", "relay", "pool"},
-    "applications": {"config", "group", "security", "transport", "topics", "relay", "pool", "node"},
+    "node": {"config", "group", "security", "transport", "membership", "joining", "restart", "topics", "relay", "pool",
+             "large"},
+    "applications": {"config", "group", "security", "transport", "topics", "relay", "pool", "large", "node"},
     "service": {"config", "group", "relay", "node", "applications"},
     "client": {"config", "group", "security", "transport", "applications", "service"},
     "links": {"pool", "client"},
+    "cockpit": {"config", "group", "security", "client"},
     "demo": {"group", "journal", "client"},
     "cli": {"config", "group", "security", "transport", "joining", "journal", "rdma", "restart", "service", "client",
-            "demo"},
+            "cockpit", "demo"},
 }
 DDS_ROOMS: dict[str, set[str]] = {
     "values": set(),

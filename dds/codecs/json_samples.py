@@ -19,21 +19,23 @@ _RANGES = {name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (
     ("int8", 8), ("int16", 16), ("int32", 32), ("int64", 64), ("wchar", 16))} | {
     name: (0, (1 << bits) - 1) for name, bits in (
         ("octet", 8), ("uint8", 8), ("uint16", 16), ("uint32", 32), ("uint64", 64))}
+WHOLE_MAX = 16384  # elements: what fits a slot of the usual size is always shown whole
 _ODD_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def to_plain(data_type: Any, sample: Any) -> Any:
-    """A sample of a topic's type as values that json.dumps() knows."""
+def to_plain(data_type: Any, sample: Any, most: int = 0) -> Any:
+    """A sample of a topic's type as values that json.dumps() knows. most: of arrays, sequences and octets with more than
+    WHOLE_MAX elements only so many, and a text that says how many there are; 0 = all. Protobuf messages are whole."""
     if hasattr(data_type, "__idl__"):
-        return _plain_idl(data_type, sample)
+        return _plain_idl(data_type, sample, most)
     if hasattr(data_type, "DESCRIPTOR"):
         from google.protobuf.json_format import MessageToDict
 
         return MessageToDict(getattr(sample, "message", sample), preserving_proto_field_name=True,
                              always_print_fields_with_no_presence=True)
     if data_type is bytes:
-        return _octets(sample)
-    return _plain_numpy(getattr(sample, "value", sample))
+        return _octets(sample, most)
+    return _plain_numpy(getattr(sample, "value", sample), most)
 
 
 def from_plain(data_type: Any, plain: Any) -> Any:
@@ -63,8 +65,16 @@ def _within(path: str, name: str | int) -> str:
     return f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}" if path else name
 
 
-def _octets(value: Any) -> str:
+def _octets(value: Any, most: int = 0) -> str:
+    if most and len(value) > WHOLE_MAX:
+        return f"{base64.b64encode(bytes(value[:most])).decode()}... ({len(value)} octets)"
     return base64.b64encode(bytes(value)).decode()
+
+
+def _listed(values: Any, plain: Callable[[Any], Any], most: int) -> list[Any]:
+    if most and len(values) > WHOLE_MAX:
+        return [*map(plain, values[:most]), f"... ({len(values)} elements)"]
+    return [plain(one) for one in values]
 
 
 def _from_base64(plain: Any, path: str) -> bytes:
@@ -113,7 +123,7 @@ def _checked_object(plain: Any, path: str, names: list[str], needed: list[str], 
 
 # --- IDL
 
-def _plain_idl(hint: Any, value: Any) -> Any:
+def _plain_idl(hint: Any, value: Any, most: int = 0) -> Any:
     from cyclonedds_idl import types as idl_types
 
     from dds.idl import members as idl
@@ -122,14 +132,14 @@ def _plain_idl(hint: Any, value: Any) -> Any:
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _octets(value)
+        return _octets(value, most)
     if idl.is_struct(hint):
-        return {one.name: _plain_idl(one.hint, getattr(value, one.attribute)) for one in idl.members(hint)}
+        return {one.name: _plain_idl(one.hint, getattr(value, one.attribute), most) for one in idl.members(hint)}
     if idl.is_union(hint):
         label, content = value.get()
         found = _case_of(hint, label)
         return {"discriminator": _plain_idl(idl.discriminator(hint), label),
-                "value": None if found is None else _plain_idl(found.hint, content)}
+                "value": None if found is None else _plain_idl(found.hint, content, most)}
     if idl.is_enum(hint):
         return getattr(value, "name", value)
     if idl.is_bitmask(hint):
@@ -137,12 +147,12 @@ def _plain_idl(hint: Any, value: Any) -> Any:
     if isinstance(value, float):
         return _plain_float(value)
     if isinstance(value, dict):
-        return {str(key): _plain_idl(None, one) for key, one in value.items()}
+        return {str(key): _plain_idl(None, one, most) for key, one in value.items()}
     if isinstance(hint, (idl_types.sequence, idl_types.array)):
-        return [_plain_idl(hint.subtype, one) for one in value]
+        return _listed(value, lambda one: _plain_idl(hint.subtype, one, most), most)
     if isinstance(value, (list, tuple)):
         inner = getattr(hint, "__args__", (None,))[0]
-        return [_plain_idl(inner, one) for one in value]
+        return _listed(value, lambda one: _plain_idl(inner, one, most), most)
     return value
 
 
@@ -239,21 +249,21 @@ def _elements(hint: Any, plain: Any, path: str) -> Any:
 
 # --- NumPy
 
-def _plain_numpy(value: Any) -> Any:
+def _plain_numpy(value: Any, most: int = 0) -> Any:
     import numpy as np
 
     if isinstance(value, np.ndarray) and value.shape:
-        return [_plain_numpy(one) for one in value]
+        return _listed(value, lambda one: _plain_numpy(one, most), most)
     names = getattr(value, "dtype", np.dtype(object)).names
     if names:
-        return {name: _plain_numpy(value[name]) for name in names}
+        return {name: _plain_numpy(value[name], most) for name in names}
     plain = value.item() if hasattr(value, "item") else value
     if isinstance(plain, float):
         return _plain_float(plain)
     if isinstance(plain, complex):
         return [_plain_float(plain.real), _plain_float(plain.imag)]
     if isinstance(plain, bytes):
-        return plain.decode("latin-1") if value.dtype.kind == "S" else _octets(plain)
+        return plain.decode("latin-1") if value.dtype.kind == "S" else _octets(plain, most)
     return plain if plain is None or isinstance(plain, (bool, int, str)) else str(value)
 
 

@@ -12,7 +12,8 @@ class Loan:
     """Memory for one sample in the writer's ring: `data` is filled in place, then commit() sends it.
 
     As a context manager it gives `data`, commits at the end of the block, and discards if the block raises.
-    One loan of a writer may be open at a time; `data` must not be used after it has ended.
+    One loan of a writer may be open at a time; `data` must not be used after it has ended. What is larger than the
+    topic's slots has memory of its own: then `data` stays valid, and what is written to it later goes nowhere.
     """
 
     def __init__(self, inbox: Any, memory: memoryview, data: Any, timestamp: int,
@@ -21,7 +22,6 @@ class Loan:
         be a next one. `key_of`: handle of the sample's instance, where the node wants to know it."""
         self.data = data
         self._inbox: Any = inbox
-        self._memory = memory
         self._timestamp = timestamp
         self._again = again
         self._key_of = key_of
@@ -38,6 +38,7 @@ class Loan:
         try:
             inbox.commit(size, timestamp or self._timestamp, key)
         except Exception as error:
+            inbox.abort()
             if self._again is None or self._spare is None or not isinstance(error, ConnectionError):
                 raise translate(error, "committing a loan") from error
             self._again(bytes(self._spare[:size]), timestamp or self._timestamp, key)
@@ -51,10 +52,6 @@ class Loan:
         if self._inbox is None:
             raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "this loan has ended")
         inbox, self._inbox, self.data = self._inbox, None, None
-        try:
-            self._memory.release()
-        except BufferError:
-            pass  # NumPy still has a view of it; it must not be used any more
         return inbox
 
     def __enter__(self) -> Any:

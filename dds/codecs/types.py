@@ -3,13 +3,14 @@
 - `bytes`: write any object with a buffer; read bytes with `sample_info`.
 - a class derived from IdlStruct or IdlUnion: instances of it, as CDR; those that are read have `sample_info`.
 - a NumPy dtype without objects: write a record or tuple, or in place by loan(); read records with their fields as
-  attributes and `sample_info`, or many at once without a copy by take_batch().
+  attributes and `sample_info`, or many at once without a copy by take_batch(). Those that are larger than the topic's
+  slots are never copied at the reader.
 - a protobuf message class: write messages; read `ProtobufSample`, a message with `sample_info`.
 
 Rules: a codec is made once per topic. `type_name` and `type_hash` are agreed in the group: a topic has one NumPy
 record, one protobuf message by name, or IDL types that its readers and writers settle among themselves
 (`dds.matching.consistency`).
-`size_max` is None where samples have no bound of their own.
+`size_max` is the bytes of the largest sample, None where samples have no bound of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 # Where each payload has its key, for spindle_core.keyed.KeyPlaces: the bytes with which a payload begins, the size of
 # each (0 = they differ), and (offset, size) of each part of the key.
 KeyBytes = tuple[bytes, int, list[tuple[int, int]]]
+COPIED_MAX = 64 << 10  # a larger record is sent from where it lies: who writes it waits meanwhile
 EVOLVES = b"~"  # see spindle.group.topics.TopicSpec
 
 
@@ -29,6 +31,7 @@ class Codec(Protocol):
 
     key_of      sample -> its key; None for a type without one
     key_places  where payloads have it; None if not always at the same places
+    encode_key  key -> a payload that has it; None where a sample needs more than its key
     """
 
     kind: str  # "bytes", "numpy" or "object": decides how samples go in and out
@@ -37,6 +40,7 @@ class Codec(Protocol):
     size_max: int | None
     key_of: Callable[[Any], Any] | None
     key_places: KeyBytes | None
+    encode_key: Callable[[Any], bytes] | None
 
     def key_sample(self, key: Any) -> Any:
         """A sample whose key is `key`, and in which nothing else is set; for types with a key."""
@@ -51,6 +55,10 @@ class Codec(Protocol):
 
     def decode(self, view: Any) -> Any:
         """A sample that doesn't need the memory of `view` any more. Raises ValueError."""
+        ...
+
+    def decode_lasting(self, view: Any) -> Any:
+        """As decode(), of memory that stays as it is for as long as the sample, or anybody, has it."""
         ...
 
     def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
@@ -74,6 +82,7 @@ class BytesCodec:
     size_max: int | None = None
     key_of: Callable[[Any], Any] | None = None
     key_places: KeyBytes | None = None
+    encode_key: Callable[[Any], bytes] | None = None
 
     def key_sample(self, key: Any) -> Any:
         raise TypeError("a topic of bytes has no keys")
@@ -83,6 +92,8 @@ class BytesCodec:
 
     def decode(self, view: Any) -> BytesSample:
         return BytesSample(view)
+
+    decode_lasting = decode
 
     def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
         return self
@@ -170,13 +181,16 @@ class NumpyCodec:
 
     def key_sample(self, key: Any) -> Any:
         sample = self._np.zeros((), self._record_dtype)
+        self._set_key(sample, key)
+        return sample[()]
+
+    def _set_key(self, sample: Any, key: Any) -> None:
         for path, value in zip(self.keys, key if len(self.keys) > 1 else (key,), strict=True):
             place = sample
             *parents, name = path.split(".")
             for parent in parents:
                 place = place[parent]
             place[name] = value
-        return sample[()]
 
     def one_of_each_key(self, rows: Any) -> Any:
         """Of an array of records one for each key that is in it."""
@@ -205,12 +219,22 @@ class NumpyCodec:
         if array.dtype != self.dtype or array.size != 1:
             raise TypeError(f"one record of {self.dtype} expected, got {array.size} of {array.dtype}; "
                             "write_many() takes arrays")
+        if self.dtype.itemsize > COPIED_MAX:
+            return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         return array.tobytes()
 
+    def encode_key(self, key: Any) -> bytes:
+        sample = self._np.zeros((), self._record_dtype)
+        self._set_key(sample, key)
+        return bytes(sample.tobytes())
+
     def decode(self, view: Any) -> Any:
+        return self.decode_lasting(bytes(view))
+
+    def decode_lasting(self, view: Any) -> Any:
         if len(view) != self.size_max:
             raise ValueError(f"{len(view)} bytes are not a record of {self.size_max}")
-        record = self._np.frombuffer(bytes(view), self._record_dtype)[0]
+        record = self._np.frombuffer(view, self._record_dtype)[0]
         return record if self.dtype.names else PlainSample(record)
 
     def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
@@ -366,12 +390,20 @@ class ProtobufCodec:
             setattr(place, name, value)
         return ProtobufSample(message)
 
+    def encode_key(self, key: Any) -> bytes:
+        return self.encode(self.key_sample(key))
+
     def encode(self, sample: Any) -> bytes:
         if isinstance(sample, ProtobufSample):
             sample = sample.message
         if not isinstance(sample, self.data_type):
             raise TypeError(f"{sample!r} is not a {self.type_name}")
-        encoded: bytes = sample.SerializeToString()
+        try:
+            encoded: bytes = sample.SerializeToString()
+        except Exception as error:  # EncodeError: a required field has no value
+            from dds.idl.members import Unencodable
+
+            raise Unencodable(f"a sample of {self.type_name} can't be encoded: {error}") from error
         return encoded
 
     def decode(self, view: Any) -> ProtobufSample:
@@ -381,6 +413,8 @@ class ProtobufCodec:
             return ProtobufSample(self.data_type.FromString(bytes(view)))
         except DecodeError as error:
             raise ValueError(f"{len(view)} bytes are not a {self.type_name}: {error}") from None
+
+    decode_lasting = decode
 
     def for_reader(self, seek: Callable[[], object] | None = None) -> Codec:
         return self

@@ -39,6 +39,7 @@ from dds.idl.layout import (
     size_max,
 )
 from dds.idl.members import (
+    Unencodable,
     bare,
     discriminator,
     extensibility,
@@ -72,9 +73,11 @@ class IdlCodec:
     key_of     sample -> hashable key of its instance; None for types without a key
     key_places  where samples in native encoding have the key, see dds.codecs.types; None if not always at the same
     places
+    encode_key  None: a sample needs all of its members
     """
 
     kind = "object"
+    encode_key = None
 
     def __init__(self, cls: type[Any], version: int = 0) -> None:
         """`version` 0 = what is native to the type. Raises TypeError for types that IDL can't describe."""
@@ -180,7 +183,8 @@ class IdlCodec:
         try:
             encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
         except Exception as error:  # the library raises plain Exceptions, from what really happened
-            raise ValueError(f"a sample of {self.type_name} can't be encoded: {unencodable(sample, error)}") from error
+            raise Unencodable(
+                f"a sample of {self.type_name} can't be encoded: {unencodable(sample, error)}") from error
         return encoded[:2] + self.mark + encoded[4:]
 
     def decode(self, view: Any) -> Any:
@@ -199,6 +203,8 @@ class IdlCodec:
             return self._decode_other(view)
         except Exception as error:  # the library raises plain Exceptions, too
             raise ValueError(f"{len(view)} bytes are not a sample of {self.type_name}: {error}") from error
+
+    decode_lasting = decode
 
     def _decode_other(self, view: memoryview) -> Any:
         """What the compiled form doesn't read: another encoding, or another type."""

@@ -48,6 +48,10 @@ class Member:
     default: bool = False
 
 
+class Unencodable(ValueError):
+    """A sample of the right type with a value that the type can't have. Programs get a ValueError with its topic."""
+
+
 def bare(hint: Any) -> tuple[Any, bool]:
     """A hint without typedefs and Optional, and whether it had Optional."""
     from cyclonedds_idl._type_normalize import WrapOpt

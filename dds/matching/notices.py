@@ -115,7 +115,7 @@ class NoticeLog:
     def is_gone(self) -> bool:
         return self._is_over()
 
-    def take_pairs(self, n: int) -> list[tuple[Remote, Notice]]:
+    def take_pairs(self, n: int, *, in_place: bool = False) -> list[tuple[Remote, Notice]]:
         """Up to `n` news, which the log then forgets; what a sample is made of, and its info. ValueError if closed."""
         with self._lock:
             self._check_open()

@@ -53,20 +53,25 @@ def of_writer(qos: Qos) -> InlineQos:
         0 if strength is None else strength.strength, partitions(qos))
 
 
-def split(data: Any) -> tuple[bytes, InlineQos]:
-    """The payload and what came behind it. ValueError for what no writer sends."""
-    data = bytes(data)
+def split(data: Any) -> tuple[Any, InlineQos]:
+    """The payload and what came behind it; of a memoryview a view. ValueError for what no writer sends."""
+    size = _size_in(data)
+    return data[:-size], _decoded(bytes(data[-size:]))
+
+
+def _size_in(data: Any) -> int:
+    """Bytes of it behind a payload. Raises as split()."""
     if len(data) < _FIXED.size:
         raise ValueError(f"a message of {len(data)} bytes has no room for the inline Qos that it announces")
     size = _FIXED.size + int.from_bytes(data[_LENGTH], "little")
     if size > len(data):
         raise ValueError(f"a message of {len(data)} bytes announces {size} bytes of inline Qos")
-    return data[:-size], _decoded(data[-size:])
+    return size
 
 
 def lifespan_of(data: bytes) -> int:
     """What is said of it behind a payload, ns; 0 = for ever. ValueError for what no writer sends."""
-    return split(data)[1].lifespan
+    return _decoded(bytes(data[-_size_in(data):])).lifespan
 
 
 @functools.lru_cache(maxsize=256)

@@ -1,7 +1,7 @@
 """Order groups: several topics in one order.
 
 An order group is one topic of the node's; each DDS topic in it is a *channel* of that. So there is one sequence for all
-of them, one level, one window and one largest message, and the node's access rules are asked about the group's name.
+of them, one level, one window and one size of slots, and the node's access rules are asked about the group's name.
 The node knows nothing of channels: each message says which topics its samples are of (`dds.messages.packets`),
 endpoints say in their announcement of which topic they are.
 
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from dds.exceptions import DDSException
 from dds.messages import inline_qos, packets
-from spindle.group.topics import EVOLVES, KIND_BYTES, SIZE_MAX_DEFAULT
+from spindle.group.topics import EVOLVES, KIND_BYTES, SIZE_MAX_DEFAULT, SLOT_OF_TYPE_MAX
 
 if TYPE_CHECKING:
     from dds.codecs.types import Codec
@@ -85,16 +85,7 @@ def size_max_of(wanted: int, largest: int) -> int:
     """size_max of a group that is declared by a topic which wants this one, or has a type whose largest sample has so
     many bytes (0 = unknown); 0 = the node's default: a small type doesn't make a group small."""
     size_max = wanted + ROOM if wanted else largest + ROOM
-    return size_max if wanted or size_max > SIZE_MAX_DEFAULT else 0
-
-
-def check_fits(name: str, size_max: int, spec: TopicSpec) -> None:
-    """Raise DDSException (INCONSISTENT_POLICY) if the group can't take samples as large as a topic in it wants."""
-    if size_max and size_max + ROOM > spec.size_max:
-        raise DDSException(
-            DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
-            f"topic {name!r} has samples of up to {size_max} bytes, and order group {spec.name!r} takes "
-            f"{spec.size_max - ROOM}: declare it with a larger size_max, by the Topic that is made first")
+    return size_max if wanted or SIZE_MAX_DEFAULT < size_max <= SLOT_OF_TYPE_MAX else 0
 
 
 def check_alone(name: str, order: str, session: Session, known: list[TopicInfo]) -> None:
@@ -121,5 +112,5 @@ def group_of(name: str, session: Session, known: list[TopicInfo]) -> tuple[str, 
     return None
 
 
-__all__ = ["ROOM", "TYPE_NAME", "Channel", "channel_in", "channel_of", "check_alone", "check_fits", "group_of",
-           "is_group", "size_max_of"]
+__all__ = ["ROOM", "TYPE_NAME", "Channel", "channel_in", "channel_of", "check_alone", "group_of", "is_group",
+           "size_max_of"]

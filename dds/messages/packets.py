@@ -7,6 +7,9 @@ that can't come any more: the writer has ended, or its node has, or something el
 that in the order, so all readers that were there from a set's beginning get it at the same place or not at all. Who has
 not been there from the beginning doesn't get it.
 
+A packet that is larger than its topic's slots is a large message, whose bytes go beside the order like any other's. A
+set in which a sample fits no slot, or of more than SET_BYTES_MAX, is one packet, and can't be torn.
+
 Each sample in a packet has its own tag and source timestamp, and says which topic of its order group it is of (its
 *channel*), and which writer has written it: those of one publisher share one way into the group, see
 `dds.writers.carrier`.
@@ -28,7 +31,8 @@ from dds.internal import publication_handle
 from dds.messages.inline_qos import lifespan_of
 from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, end_tag
 
-SET_BYTES_MAX = 4 << 20  # of a set's samples together; less than a delivery log holds (8 MiB unless configured)
+# Of a set's samples together, in several packets; less than a delivery log holds (8 MiB unless configured).
+SET_BYTES_MAX = 4 << 20
 SET_SAMPLES_MAX = 1 << 16
 ASIDE_MAX = 256 << 20  # bytes of all sets that are not complete, at one reader
 SAMPLE_COSTS = 256  # of these, beside its payload: about what a reader needs for it
@@ -37,6 +41,7 @@ ALL_CARRIED_MAX = 1 << 17  # writers of one topic that all carriers speak for
 # When the last lifespan in it is over, UTC ns (0: never); number of the set, place of the packet in it, packets of it.
 HEADER = struct.Struct("<qQII")
 EXPIRY_MAX = (1 << 63) - 1
+Payload = bytes | memoryview  # of a large message a view, of memory that stays as it is
 MEMBER = struct.Struct("<IBBIqQQ")  # bytes, tag, flags, mark, source timestamp, channel, writer; the payload follows
 ROOM = HEADER.size + MEMBER.size  # bytes that a packet of one sample takes beside it
 AUTODISPOSES = 1  # flag: the end of the sample's writer disposes of what it has written
@@ -81,7 +86,7 @@ class Member:
     __slots__ = ("flags", "handle", "index", "payload", "place", "reception_timestamp", "relay", "sender", "sequence",
                  "source_timestamp", "tag", "view_id", "writer")
 
-    def __init__(self, payload: bytes, tag: int, flags: int, source_timestamp: int, handle: int, place: int) -> None:
+    def __init__(self, payload: Payload, tag: int, flags: int, source_timestamp: int, handle: int, place: int) -> None:
         self.payload = payload
         self.tag = tag
         self.flags = flags
@@ -113,15 +118,19 @@ def member(data: bytes, tag: int, flags: int, mark: int, source_ns: int, channel
     return MEMBER.pack(len(data), tag, flags, mark, source_ns, channel, writer) + data
 
 
-def cut(number: int, members: list[bytes], size_max: int) -> list[bytes]:
-    """The packets of a set, of at most `size_max` bytes. ValueError if a member alone is larger."""
-    room = size_max - HEADER.size
+def cut(number: int, members: list[bytes], size_max: int, largest: int = 0) -> list[bytes]:
+    """The packets of a set, of at most `size_max` bytes; or one of at most `largest` (0: as size_max), if a member is
+    larger than a packet, or all are more than SET_BYTES_MAX. ValueError for what fits in none."""
+    room, room_max = size_max - HEADER.size, max(size_max, largest) - HEADER.size
+    total = sum(map(len, members))
+    if total <= room_max and (total > SET_BYTES_MAX or max(map(len, members), default=0) > room):
+        room = room_max
     bodies: list[list[bytes]] = []
     left = 0
     for one in members:
-        if len(one) > room:
-            raise ValueError(f"a sample of {len(one) - MEMBER.size} bytes doesn't fit into a message of {size_max} "
-                             f"bytes, of which {ROOM} say what it is")
+        if len(one) > room_max:
+            raise ValueError(f"a sample of {len(one) - MEMBER.size} bytes doesn't fit into a message of "
+                             f"{room_max + HEADER.size} bytes, of which {ROOM} say what it is")
         if len(one) > left:
             bodies.append([])
             left = room
@@ -141,12 +150,12 @@ def _expiry(one: bytes) -> int:
 # --- reading them
 
 
-def set_number(payload: bytes) -> int:
+def set_number(payload: Payload) -> int:
     """Of the set that a packet is of. ValueError for what is no packet."""
     return header(payload)[0]
 
 
-def is_of_set(payload: bytes) -> bool:
+def is_of_set(payload: Payload) -> bool:
     """True if a packet has more than one sample, or is one of several; False for nonsense, too."""
     try:
         return header(payload)[2] > 1 or sum(1 for _ in _pieces(payload)) > 1
@@ -154,7 +163,7 @@ def is_of_set(payload: bytes) -> bool:
         return False
 
 
-def _pieces(payload: bytes) -> Iterator[tuple[tuple[int, int, int, int, int, int, int], bytes]]:
+def _pieces(payload: Payload) -> Iterator[tuple[tuple[int, int, int, int, int, int, int], Payload]]:
     """MEMBER of each sample of a packet, and its payload. ValueError for nonsense."""
     at = HEADER.size
     while at < len(payload):
@@ -168,7 +177,7 @@ def _pieces(payload: bytes) -> Iterator[tuple[tuple[int, int, int, int, int, int
         at += piece[0]
 
 
-def header(payload: bytes) -> tuple[int, int, int]:
+def header(payload: Payload) -> tuple[int, int, int]:
     """Number of the set that a packet is of, its place in it, and how many packets the set has. ValueError for what is
     no packet."""
     if len(payload) < HEADER.size:
@@ -179,7 +188,7 @@ def header(payload: bytes) -> tuple[int, int, int]:
     return number, place, count
 
 
-def members(payload: bytes, carrier: int, place: int = 0) -> Iterator[tuple[int, int, Member]]:
+def members(payload: Payload, carrier: int, place: int = 0) -> Iterator[tuple[int, int, Member]]:
     """What a packet of the writer with the handle `carrier` holds: (channel, mark, member) each, the first with this
     place in its set. ValueError for what no writer sends."""
     for (_, tag, flags, mark, source_ns, channel, writer), data in _pieces(payload):
@@ -240,7 +249,7 @@ class Sets:
         self._carried: dict[int, dict[int, int]] = {}  # carrier -> writer -> tag of its end; heard last stands last
         self._all_carried = 0
 
-    def take(self, carrier: int, payload: bytes, info: Info) -> list[Member]:
+    def take(self, carrier: int, payload: Payload, info: Info) -> list[Member]:
         """A packet has come from the writer with the handle `carrier`: the samples that count with it, in their order.
 
         Raises ValueError for what no writer sends.
@@ -259,7 +268,7 @@ class Sets:
         self._note_writers(carrier, found)
         return found
 
-    def _complete(self, carrier: int, payload: bytes, number: int, place: int, count: int) -> list[Member] | None:
+    def _complete(self, carrier: int, payload: Payload, number: int, place: int, count: int) -> list[Member] | None:
         """A packet of a larger set has come: its samples if it is the last, and none before it is missing."""
         current = self._open.get(carrier)
         if current is not None and current.number == number and place < current.following:
@@ -299,7 +308,7 @@ class Sets:
         self._forget(carrier)
         return current.members
 
-    def _members(self, carrier: int, payload: bytes, first: int) -> Iterator[tuple[Member, bool]]:
+    def _members(self, carrier: int, payload: Payload, first: int) -> Iterator[tuple[Member, bool]]:
         for channel, mark, one in members(payload, carrier, first):
             if not self.channel and one.handle != carrier:
                 raise ValueError(f"a packet of writer {carrier:#x} speaks for writer {one.handle:#x}, and this topic "

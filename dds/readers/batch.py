@@ -1,7 +1,9 @@
 """Batches: many samples at once, without an object for each.
 
 A `Batch` of a reader that keeps all is a window onto the delivery log itself: nothing is copied, and the log's memory
-is held until release(). For other readers, which may be overtaken at any moment, it is a copy.
+is held until release(). For other readers, which may be overtaken at any moment, it is a copy. A sample that is larger
+than the topic's slots is a batch of one, in memory of its own, which nobody changes: never copied, whatever the reader
+keeps, and there for as long as somebody has the array.
 """
 
 from __future__ import annotations
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 class Batch:
     """Samples of equal size, oldest first. Use it in a `with` block, or call release(): only then the reader goes on.
 
-    array  NumPy view: records of the topic's dtype, shape (count,); for bytes, shape (count, size), uint8. It must not
-           be used after release(); what should stay must be copied before.
+    array  NumPy view, read-only: records of the topic's dtype, shape (count,); for bytes, shape (count, size), uint8. It
+           must not be used after release(); what should stay must be copied before. Unless `stays`: then it may.
     """
 
     def __init__(self, codec: Codec, count: int, size: int, buffer: bytes | memoryview, offset: int, stride: int,
@@ -47,7 +49,13 @@ class Batch:
     @classmethod
     def of_payloads(cls, codec: Codec, payloads: list[bytes], infos: list[SampleInfo]) -> Batch:
         size = len(payloads[0]) if payloads else 0
-        return cls(codec, len(payloads), size, b"".join(payloads), 0, size, None, infos)
+        return cls(codec, len(payloads), size, payloads[0] if len(payloads) == 1 else b"".join(payloads), 0, size,
+                   None, infos)
+
+    @property
+    def stays(self) -> bool:
+        """True where the array may be used after release(), too: it has memory of its own."""
+        return self._block is None or self._block.stays
 
     def _usable(self) -> None:
         if not self._open:

@@ -124,11 +124,12 @@ class FastWay(ReaderByQos):
                     self._look_for_refused()
 
     def _take_some(self, n: int) -> list[Any]:
-        instances, decode = self._intake.instances, self._codec.decode
+        instances, codec = self._intake.instances, self._codec
         if instances is None:
-            return self._source.log.take_with(n, decode, self._info_type)
+            return self._source.log.take_with(n, codec.decode, self._info_type, decode_large=codec.decode_lasting)
         return self._source.log.take_with(
-            n, decode, self._info_type, keys=instances.table, learn=self._intake.learn)
+            n, codec.decode, self._info_type, keys=instances.table, learn=self._intake.learn,
+            decode_large=codec.decode_lasting)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their

@@ -371,7 +371,7 @@ class Intake(Ends):
         if payload is not None:
             instance = instances.table.find(payload)
             if instance is None:
-                instance = instances.of_payload(payload, self.codec.decode(payload))
+                instance = instances.of_payload(payload, self.codec.decode_lasting(payload))
         else:
             instance = instances.of(instances.key_of(sample))
         instances.write(instance, publication_handle(live.sender, live.writer, live.relay))

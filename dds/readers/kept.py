@@ -122,7 +122,7 @@ class Kept:
     def _of_type(self, payload: bytes) -> Any:
         """The sample. Raises NotOfType."""
         try:
-            return self.codec.decode(payload)
+            return self.codec.decode_lasting(payload)
         except Exception as error:
             raise NotOfType(str(error)) from error
 
@@ -161,7 +161,7 @@ class Kept:
         if passes is not None:
             return passes
         try:
-            sample = self.codec.decode(entry.payload)
+            sample = self.codec.decode_lasting(entry.payload)
         except Exception as error:
             self.refuse(error, entry)
             return False
@@ -189,7 +189,7 @@ class Kept:
     def _decoded(self, entry: Entry) -> Any:
         """The sample of an entry; None if it is not of the type, and given up."""
         try:
-            return self.codec.decode(entry.payload)
+            return self.codec.decode_lasting(entry.payload)
         except Exception as error:
             self.refuse(error, entry)
             return None

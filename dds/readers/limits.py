@@ -70,7 +70,7 @@ class _Head:
     def decoded(self, codec: Codec) -> Any:
         """Raises what decoding raises."""
         if self.sample is None:
-            self.sample = codec.decode(self.payload)
+            self.sample = codec.decode_lasting(self.payload)
         return self.sample
 
 

@@ -7,8 +7,7 @@ its lease; it never carries a message. A writer that shares with nobody is its o
 
 A set is collected here, and sent when the program ends it: readers couldn't have it earlier anyway. So nobody waits for
 a set that is open, a program that dies in its middle has sent nothing of it, and one that goes on at another node takes
-it along. Only the packets of a set that is larger than one can be torn, and then readers forget it
-(`dds.messages.packets`). A writer that is closed while it has something in an open set stays in the group until that
+it along. Only the packets of a set that has several can be torn, and then readers forget it (`dds.messages.packets`). A writer that is closed while it has something in an open set stays in the group until that
 has ended: its part goes with the set, also to another node.
 
 Rules: one thread at a time sends with a carrier, and sends all packets of a set. What a call has not sent when it
@@ -103,12 +102,13 @@ class Coherence:
         carrier.check_fits(said)
         self._bytes += len(said.data)
         self._samples += 1
-        if self._bytes > packets.SET_BYTES_MAX or self._samples > packets.SET_SAMPLES_MAX:
+        bytes_max = max(packets.SET_BYTES_MAX, carrier.link.largest - packets.ROOM * self._samples)
+        if self._bytes > bytes_max or self._samples > packets.SET_SAMPLES_MAX:
             raise DDSException(
                 DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
                 f"this coherent set has {self._samples} samples of {self._bytes} bytes, and a set takes at most "
-                f"{packets.SET_SAMPLES_MAX} samples and {packets.SET_BYTES_MAX} bytes (SET_SAMPLES_MAX and "
-                "SET_BYTES_MAX of dds.messages.packets). Nothing of it is sent; write a smaller one")
+                f"{packets.SET_SAMPLES_MAX} samples (SET_SAMPLES_MAX of dds.messages.packets) and {bytes_max} bytes. "
+                "Nothing of it is sent; write a smaller one")
 
     def end(self) -> None:
         """Send what was collected, once the outermost set ends. Raises as a write: then nothing of it was sent, or of
@@ -253,11 +253,12 @@ class Carrier:
 
     def check_fits(self, said: Said, room: int = packets.ROOM) -> None:
         """Raise DDSSampleTooLarge if no message can hold it, and so many bytes that say what it is."""
-        size_max = self.link.spec.size_max
-        if len(said.data) + room > size_max:
+        largest = self.link.largest
+        if len(said.data) + room > largest:
             raise DDSSampleTooLarge(
-                f"writing to topic {said.port.name!r}: a message of {len(said.data)} bytes: this topic's size_max is "
-                f"{size_max} bytes" + (f", of which {room} say what it is" if room else ""))
+                f"writing to topic {said.port.name!r}: a message of {len(said.data)} bytes: {largest} bytes are the "
+                f"most{'' if largest > self.link.spec.size_max else ', its size_max'}"
+                + (f", of which {room} say what it is" if room else ""))
 
     def say_or_hold(self, said: list[Said]) -> None:
         """As say(), when the publisher isn't suspended any more. Raises as a write."""
@@ -339,7 +340,7 @@ class Carrier:
                 self._wait_for(port)
         # Who has ended at a node that is gone has ended with it.
         said = [one for one in said if not one.tag & FAREWELL or one.port.is_at(link)]
-        parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max)
+        parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max, link.largest)
         link.torn.add(number)  # if its last packet can't be sent
         for at, part in enumerate(parts):
             if at == len(parts) - 1:

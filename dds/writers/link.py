@@ -27,6 +27,7 @@ from dds.nodes.local_writers import LocalWriters
 from dds.status import Unacknowledged, UnacknowledgedStatus
 from dds.waiting.wake import Deadline
 from spindle.errors import SpindleError
+from spindle.group.topics import LARGE_SAMPLE_MAX
 
 if TYPE_CHECKING:
     from dds.contracts import AWriter
@@ -79,13 +80,20 @@ class WriterLink:
         self.handle = self._open(runtime.session)
         self._local.add(self.handle, runtime.number)
 
-    def held_up_by(self) -> str:
-        """Whom the topic's writers wait for, in words; empty if nobody can tell. Asks the node once in a while, and not
-        for long: the caller has waited enough."""
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest message that may go out. The node may be configured to take less than this says."""
+        takes_large = self.spec.takes_large and getattr(self.handle.inbox, "beside", None) is not None
+        return LARGE_SAMPLE_MAX if takes_large else self.spec.size_max
+
+    def held_up_by(self, few: bool = False) -> str:
+        """Whom the topic's writers wait for, `few`: for memory, in words; empty if nobody can tell. Asks the node once
+        in a while, and not for long: the caller has waited enough."""
         text, asked_s = self._held_up
         if time.monotonic() - asked_s >= HELD_UP_FOR_S:
             try:
-                text = "; ".join(map(str, self.handle.session.held_up_by(self.spec.name, HELD_UP_TIMEOUT_S)))
+                holders = self.handle.session.held_up_by(self.spec.name, HELD_UP_TIMEOUT_S, few)
+                text = "; ".join(map(str, holders))
             except (SpindleError, OSError):
                 text = ""
             self._held_up = text, time.monotonic()
@@ -223,7 +231,7 @@ class WriterLink:
                                operation(one.tag)) for one in taken]
 
     def _sample_of(self, one: Any) -> Any:
-        return self._codec.decode(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
+        return self._codec.decode_lasting(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
 
     def check(self) -> None:
         """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of. Not where no other node is

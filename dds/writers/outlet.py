@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSException, DDSTimeout, of_topic, translate
+from dds.exceptions import DDSException, DDSTimeout, is_about_sample, of_topic, translate
 from dds.waiting.wake import Deadline, park
 
 if TYPE_CHECKING:
@@ -41,13 +41,14 @@ def through(link: WriterLink, attempt: Callable[[Any, float], R], deadline: Dead
 
 def write_error(error: BaseException, link: WriterLink, topic: str = "") -> BaseException:
     """What write() raises for `error`; the same kind for a wrong sample. `topic` as in through()."""
-    if isinstance(error, (TypeError, BufferError)):
+    if isinstance(error, Exception) and is_about_sample(error):
         return of_topic(error, topic or link.spec.name)
     park()
     if link.is_closed:
         return link.closed_error(topic)
     found = translate(error, f"writing to topic {topic or link.spec.name!r}")
-    if isinstance(error, TimeoutError) and (held_up_by := link.held_up_by()):
+    if isinstance(error, TimeoutError) and (held_up_by := link.held_up_by(
+            getattr(error, "for_memory", False))):
         return DDSTimeout(f"{found.msg}; it waits for {held_up_by}")
     return found
 

@@ -54,13 +54,13 @@ class Suspension:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "the publisher is suspended already")
             self.is_active = True
 
-    def holding(self, source: Source, size_max: int, put: Put) -> Put:
-        """A put() for this writer that holds what it is given, as long as that lasts."""
+    def holding(self, source: Source, largest: int, put: Put) -> Put:
+        """A put() for this writer that holds what it is given, as long as that lasts. `largest`: bytes that a message
+        may have."""
         def hold(data: bytes, tag: int, timestamp: int | None, key: int) -> None:
-            if len(data) > size_max and self.is_active:
+            if len(data) > largest and self.is_active:
                 raise DDSSampleTooLarge(
-                    f"writing to topic {source.topic!r}: a message of {len(data)} bytes is larger than the topic's "
-                    f"size_max of {size_max}")
+                    f"writing to topic {source.topic!r}: a message of {len(data)} bytes; {largest} are the most")
             copied, at = bytes(data), timestamp or time.time_ns()
             if not self.holds({source: 1}, lambda: put(copied, tag, at, key)):
                 put(data, tag, timestamp, key)
@@ -86,13 +86,18 @@ class Suspension:
             return True
 
     def end(self) -> None:
-        """Send all. Raises as the first that fails; what it was about and all behind it is held then."""
+        """Send all. Raises as the first that fails; what it was about and all behind it is held then. What the node
+        finds too large is not: that could never be sent."""
         with self._changed:
             if not self.is_active:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "the publisher is not suspended")
             while self._held:
                 first = self._held[0]
-                first.send()
+                try:
+                    first.send()
+                except DDSSampleTooLarge:
+                    self._forget(self._held.popleft())
+                    raise
                 self._forget(self._held.popleft())
             self.is_active = False
             self._changed.notify_all()

@@ -91,7 +91,7 @@ class WriterCore(WriterStatuses):
         self._suspension = publisher._suspension
         self._source = Source(self._ref, topic.name, slots or choose_inbox_slots(info.spec.size_max))
         with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-            self._written = None if self._codec.key_of is None else Written(self._codec.key_of)
+            self._written = None if self._codec.key_of is None else Written(self._codec)
             self._inline = of_writer(self._qos).encoded()
             topic._check_room(len(self._inline), info.spec)
             self._timeout_s = policies.blocking_time_s(self._qos)
@@ -151,7 +151,7 @@ class WriterCore(WriterStatuses):
                 link, data, timestamp, Deadline.after(timeout_s), tag, key))
         if self._port is not None or not self._suspension.is_active:
             return put  # a port holds by itself: whole sets
-        return self._suspension.holding(self._source, link.spec.size_max, put)
+        return self._suspension.holding(self._source, link.largest, put)
 
     def _sayer(self) -> Callable[[bytes, int], None]:
         """What sends a message that isn't a sample, if there is room at once."""

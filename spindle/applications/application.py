@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
 
+from spindle.applications.larges import ApplicationLarges
 from spindle.applications.links import ApplicationLinks
 from spindle.applications.notices import Notices
 from spindle.applications.open_ports import OpenPort, OpenPorts
@@ -35,6 +36,7 @@ from spindle.errors import (
     ConnectionEnded,
     ProtocolMismatch,
     SpindleError,
+    TopicInUse,
     TopicMismatch,
     TopicUnknown,
     WireError,
@@ -51,18 +53,21 @@ from spindle.group.codec import (
     view_to_wire,
 )
 from spindle.group.endpoints import Endpoint
+from spindle.group.levels import Level
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.group.types import check_type
+from spindle.logs import ABOUT_NODES, RECENT
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
-from spindle.transport.wire import Connection, Frame, Limits
+from spindle.transport.wire import Connection, Frame, Limits, close_all
 
 if TYPE_CHECKING:
     from spindle.node.node import Node
     from spindle_core.ends import ApplicationBell
 
 REQUESTS_AT_ONCE = 16  # of one application; more wait in its socket
+DECLARED_MAX = 4096  # definitions of an application that are kept; a group has fewer topics
 POSITIONS_MAX = 1024  # from which a reader goes on: one a life of the topic
 QUEUE_BYTES_MAX = 8 << 20  # answers and events waiting for one application
 INBOX_BYTES_MAX = 256 << 20  # of one writer
@@ -95,6 +100,9 @@ class Registry(Protocol):
     def status_for(self, viewer: Permissions) -> dict[str, Any]:
         """The node's status and what is attached to it, as far as this viewer may see it, fit for JSON."""
 
+    async def group_status_for(self, viewer: Permissions, figures: bool) -> dict[str, Any]:
+        """The same of all nodes of the group; `figures`: of their numbers alone."""
+
 
 class Application:
     """One attached application. `serve()` runs as long as it is attached.
@@ -116,8 +124,10 @@ class Application:
         self.quota = all_apps.quotas.of(permissions.peer)
         self.notices = Notices(self._node, str(self), self.name, permissions, all_apps.holder_of)
         self.watching = False
+        self._declared: dict[str, TopicSpec] = {}  # what it wants its topics to be
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
+        self._larges = ApplicationLarges(self._node.large_samples, self._ports, self.quota)
         self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
@@ -230,12 +240,14 @@ class Application:
     async def _close_everything(self) -> None:
         """Ports first: a dead writer's claim must not hold anything. Then those of requests that are still running."""
         self.notices.end()
+        self._larges.end()
         await self._links.end()
         await self._ports.close_all()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def _close_port(self, port: OpenPort) -> None:
+        self._larges.port_closed(port.number)
         await self._ports.close(port)
 
     # --- requests
@@ -296,15 +308,24 @@ class Application:
     async def _declare_topic(self, request: pb.Request) -> Answer:
         spec = spec_from_wire(request.declare_topic.spec)
         self.permissions.check_declare(spec.name)
-        return pb.Reply(topic=topic_to_wire(await self._declare(spec))), []
+        topic = await self._declare(spec)
+        self._declared[spec.name] = spec
+        if len(self._declared) > DECLARED_MAX:  # those that were deleted since
+            self._declared = {name: one for name, one in self._declared.items() if self._node.topic(name) is not None}
+        return pb.Reply(topic=topic_to_wire(topic)), []
 
     async def _declare(self, wanted: TopicSpec) -> TopicInfo:
         """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
         for attempt in (1, 2):
             known = self._node.topic(wanted.name)
             if known is not None:
-                known.spec.check_same(wanted)
-                return known
+                try:
+                    known.spec.check_same(wanted)
+                except TopicMismatch:
+                    if attempt == 2 or not await self._given_up(known):
+                        raise
+                else:
+                    return known
             config = self._node.config
             spec = wanted.with_window(config.default_size_max, config.default_window, config.log_capacity)
             try:
@@ -317,6 +338,22 @@ class Application:
                 if attempt == 2:
                     raise  # else somebody was faster: what `wanted` leaves open may be as they declared it
         raise AssertionError("not reached")
+
+    async def _given_up(self, topic: TopicInfo) -> bool:
+        """Deletes a topic that no node has a reader or writer of and that has nothing on disk, so that whoever may
+        declare it can do so anew. False if it is in use."""
+        if topic.members or topic.spec.level is Level.LOGGED:
+            return False
+        try:
+            if self.quota is not None:
+                await self.quota.change()
+            await self._node.delete_topic(topic.spec.name)
+        except TopicUnknown:
+            pass  # by somebody else, just now
+        except TopicInUse:
+            return False
+        LOG.info("%s declares topic %r anew, which nobody had open", self, topic.spec.name)
+        return True
 
     async def _delete_topic(self, request: pb.Request) -> Answer:
         name = request.delete_topic.topic
@@ -426,7 +463,55 @@ class Application:
         return pb.Reply(view=view_to_wire(self._node.view())), []
 
     async def _get_status(self, request: pb.Request) -> Answer:
-        return pb.Reply(status=pb.Status(json=json.dumps(self._all.status_for(self.permissions)))), []
+        if request.get_status.group:
+            status = await self._all.group_status_for(self.permissions, request.get_status.figures)
+        else:
+            status = self._own_status()
+        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+
+    def _own_status(self) -> dict[str, Any]:
+        return self._all.status_for(self.permissions)
+
+    async def _list_happenings(self, request: pb.Request) -> Answer:
+        found = RECENT.after(request.list_happenings.after)
+        if not self.permissions.sees_all:
+            shown = {event.name for event in ABOUT_NODES}
+            found = [one for one in found if one["event"] in shown]
+        return pb.Reply(happenings=pb.HappeningList(json=json.dumps(found))), []
+
+    # --- for operators
+
+    async def _cast_out(self, request: pb.Request) -> Answer:
+        self.permissions.check_operate("cast a node out of the group")
+        self._node.operating.cast_out(request.cast_out.node_id, str(self))
+        return pb.Reply(done=pb.Done()), []
+
+    async def _leave_group(self, request: pb.Request) -> Answer:
+        self.permissions.check_operate("make a node leave the group")
+        self._node.operating.ask_to_leave(request.leave_group.node_id, str(self))
+        return pb.Reply(done=pb.Done()), []
+
+    # --- large samples
+
+    async def _make_large(self, request: pb.Request) -> Answer:
+        return await self._larges.make(request.make_large)
+
+    async def _hand_over_large(self, request: pb.Request) -> Answer:
+        self._larges.hand_over(request.hand_over_large)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _drop_large(self, request: pb.Request) -> Answer:
+        self._larges.drop(request.drop_large)
+        return pb.Reply(done=pb.Done()), []
+
+    async def _open_large(self, request: pb.Request) -> Answer:
+        reply, fds = self._larges.open(request.open_large)
+        reply.number = request.number
+        try:
+            self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
+        finally:
+            close_all(fds)
+        return None
 
     # --- links
 
@@ -458,9 +543,13 @@ class Application:
     # --- checks
 
     async def _known(self, name: str) -> TopicInfo:
-        """The topic, also if it was declared at another node just now. Raises TopicUnknown."""
+        """The topic, also if it was declared at another node just now. Raises TopicUnknown, and TopicMismatch if
+        somebody has declared it anew since this program has, while nobody had it open."""
         await self._node.hears_of(name)
-        return self._topic(name)
+        topic = self._topic(name)
+        if name in self._declared:
+            topic.spec.check_same(self._declared[name])
+        return topic
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self._node.topic(name)
@@ -508,8 +597,15 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "list_types": "_list_types",
     "get_view": "_get_view",
     "get_status": "_get_status",
+    "make_large": "_make_large",
+    "hand_over_large": "_hand_over_large",
+    "drop_large": "_drop_large",
+    "open_large": "_open_large",
     "open_link": "_open_link",
     "close_link": "_close_link",
     "offer_region": "_offer_region",
     "end_region": "_end_region",
+    "list_happenings": "_list_happenings",
+    "cast_out": "_cast_out",
+    "leave_group": "_leave_group",
 }

@@ -54,6 +54,7 @@ class Attachments:
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: SpindleError | None = None
+        node.status_told = self.full_status
 
     def admit(self, conn: Connection, opening: opening_pb2.Opening, credentials: Credentials) -> None:
         """Answer the Opening of an application and serve it from now on, or refuse and close."""
@@ -163,6 +164,23 @@ class Attachments:
         status["applications"] = seen
         return status
 
+    async def group_status_for(self, viewer: Permissions, figures: bool) -> dict[str, Any]:
+        """What every member says of itself, in the order of their ranks, as far as the viewer may see it. One that says
+        nothing has its node_id and "error"."""
+        own = self.node.node_id
+
+        async def told(node_id: int) -> dict[str, Any]:
+            if node_id == own:
+                said = self.node.figures() if figures else self.full_status()
+            else:
+                try:
+                    said = await self.node.telling.ask(node_id, figures)
+                except (SpindleError, TimeoutError) as error:
+                    return {"node_id": node_id, "error": str(error)}
+            return _seen(viewer, {**said, "node_id": node_id})
+
+        return {"nodes": list(await asyncio.gather(*map(told, self.node.view().node_ids)))}
+
     async def close(self, reason: SpindleError | None = None) -> None:
         """Say `reason` to every application as the last word; returns when all connections and ports are closed."""
         self._stopped = reason or NodeStopped(f"node {self.node.node_id} was stopped; attach again once a daemon runs")
@@ -172,6 +190,21 @@ class Attachments:
             await asyncio.gather(*tasks, return_exceptions=True)
             # Here too: since Python 3.12 gather() of finished tasks returns before their callbacks have run.
             self._tasks.difference_update(tasks)
+
+
+def _seen(viewer: Permissions, status: dict[str, Any]) -> dict[str, Any]:
+    """What a node has said of itself, without what the viewer may not see: other topics, and applications that have
+    nothing open on those. Who is who at another node isn't known here, so nobody sees his own applications there."""
+    if viewer.sees_all:
+        return status
+    found = dict(status)
+    if "topics" in status:
+        found["topics"] = [topic for topic in status["topics"] if viewer.may_see(str(topic.get("name")))]
+    if "applications" in status:
+        shown = [{**app, **{kind: [topic for topic in app.get(kind, ()) if viewer.may_see(topic)]
+                            for kind in ("writers", "readers")}} for app in status["applications"]]
+        found["applications"] = [app for app in shown if app["writers"] or app["readers"]]
+    return found
 
 
 def _frame(event: Event) -> bytes:

@@ -20,7 +20,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -177,9 +176,8 @@ class RelayedApplication(Application):
             self._all.relayed.refused += 1
         super().end(reason)
 
-    async def _get_status(self, request: pb.Request) -> Answer:
-        status = {**self._all.status_for(self.permissions), "counters": self._node.counters.snapshot()}
-        return pb.Reply(status=pb.Status(json=json.dumps(status))), []
+    def _own_status(self) -> dict[str, Any]:
+        return {**super()._own_status(), "counters": self._node.counters.snapshot()}
 
     def _make_bell(self) -> None:
         return None  # this node rings itself when the application writes or reads

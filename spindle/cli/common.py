@@ -201,13 +201,14 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 100_000, highlight=False)
 
 
-def table(*columns: str, right: Iterable[str] = (), folds: Iterable[str] = (), title: str | None = None) -> Listing:
+def table(*columns: str, right: Iterable[str] = (), folds: Iterable[str] = (), spare: Iterable[str] = (),
+          title: str | None = None) -> Listing:
     """An empty table in the house style, of which a narrow terminal cuts nothing. `right`: figures; `folds`: long
-    texts, which may be broken into lines."""
+    texts, which may be broken into lines; `spare`: columns that a narrow terminal leaves out."""
     from spindle.cli.listing import Column, Listing
 
-    numbers, long = set(right), set(folds)
-    return Listing([Column(name, name in numbers, name in long) for name in columns], title)
+    numbers, long, wide = set(right), set(folds), set(spare)
+    return Listing([Column(name, name in numbers, name in long, name in wide) for name in columns], title)
 
 
 def escaped(text: str) -> str:

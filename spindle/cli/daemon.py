@@ -19,6 +19,7 @@ Examples:
   spindle daemon --config spindle.toml             run with that file
   spindle daemon --journal-dir /var/lib/spindle    with logged topics
   spindle daemon --metrics 9464                    Prometheus on 127.0.0.1:9464
+  spindle daemon --web 7480                        a page on 127.0.0.1:7480
   spindle daemon --set core.null_sends=false       any key of the file, once
 
 \b
@@ -68,6 +69,7 @@ def setting(text: str) -> tuple[str, Any]:
 @click.option("--name", help="Name in listings. [default: host name and process id]")
 @click.option("--journal-dir", type=click.Path(path_type=Path), help="Directory of the logged topics' files.")
 @click.option("--metrics", "metrics_listen", metavar="[HOST:]PORT", help="Prometheus endpoint.")
+@click.option("--web", "web_listen", metavar="[HOST:]PORT", help="Cockpit, a page for browsers.")
 @click.option("--busy-poll-us", type=int, help="Microseconds to spin before sleeping. [default: 10]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
 @click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the file; repeatable.")

@@ -52,6 +52,10 @@ class Following:
     def lost(self) -> int:
         return self._lost_before + self._reader.log.lost
 
+    def stay(self) -> None:
+        """From now on, on any thread: the end of the node ends it."""
+        self._again = False
+
     def batches(self, count_max: int, timeout_s: float | None) -> Iterator[list[tuple[bytes, MessageInfo]]]:
         """Samples with their infos, at most `count_max` at a time, until nothing came for `timeout_s`; None = for ever.
         Raises NodeGone if the node goes and it shall not go on; AccessDenied, TopicMismatch where it would go on."""

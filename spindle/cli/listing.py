@@ -3,8 +3,8 @@
 Why not rich's own: it shortens every column until all fit, so at 80 columns neither names nor numbers can be read.
 
 Rules: no cell is ever cut. A listing takes the first of these forms that fits the width: one line a row; the same
-without columns that are empty; long texts folded in their columns, in two lines; long texts on lines of their own below
-their row; each row as a paragraph of names and values.
+without columns that are empty; without spare ones, the last first; long texts folded in their columns, in two lines;
+long texts on lines of their own below their row; each row as a paragraph of names and values.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ NOTHING = ("", "-")  # cells that a paragraph leaves out
 
 @dataclass(frozen=True)
 class Column:
-    """`folds`: may be broken into several lines; `right`: figures, aligned at their ends."""
+    """`folds`: may be broken into several lines; `right`: figures, aligned at their ends; `spare`: left out where there
+    is no room for it."""
 
     head: str
     right: bool = False
     folds: bool = False
+    spare: bool = False
 
 
 class Listing:
@@ -62,8 +64,10 @@ class Listing:
         if _total(natural) <= width:
             return self._grid(everything, natural)
         used = [at for at in everything if at == 0 or any(row[at].cell_len for row in self._rows)]
-        if _total(natural[at] for at in used) <= width:
-            return self._grid(used, natural)
+        for spare in [None, *(at for at in reversed(used) if self.columns[at].spare)]:
+            used = [at for at in used if at != spare]
+            if _total(natural[at] for at in used) <= width:
+                return self._grid(used, natural)
         fixed = [at for at in used if not self.columns[at].folds]
         folding = [at for at in used if self.columns[at].folds]
         room = width - sum(natural[at] + GAP for at in fixed) - GAP * (len(folding) - 1)

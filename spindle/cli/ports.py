@@ -50,7 +50,7 @@ class Size(click.ParamType):
 
 level_option = click.option("--level", type=click.Choice(LEVELS), help="Level of a new topic. [default: atomic]")
 size_max_option = click.option(
-    "--size-max", type=Size(), metavar="SIZE", help="Largest message of a new topic. [default: the node's, 16 KiB]"
+    "--size-max", type=Size(), metavar="SIZE", help="Slots of a new topic; larger messages cost more. [default: the node's, 16 KiB]"
 )
 
 
@@ -141,10 +141,11 @@ def wait_for_readers(session: Session, topic: str, readers: int | None, grace_s:
             changed.wait()
 
 
-def open_writer(session: Session, info: TopicInfo) -> WriterHandle:
+def open_writer(session: Session, info: TopicInfo, keep_unacknowledged: bool = False) -> WriterHandle:
     """An announced writer."""
     qos = WRITER_QOS[info.spec.level.name.lower()]
-    return session.open_writer(info.spec.name, guid=os.urandom(16), endpoint=announcement(qos))
+    return session.open_writer(info.spec.name, guid=os.urandom(16), endpoint=announcement(qos),
+                               keep_unacknowledged=keep_unacknowledged)
 
 
 def open_reader(session: Session, info: TopicInfo, keep_all: bool, from_history: bool) -> ReaderHandle:

@@ -20,8 +20,9 @@ from spindle.cli.common import (
     print_json,
     target_options,
 )
-from spindle.cli.ports import OPAQUE_TYPE, declared, found, level_option, open_writer, size_max_option, wait_for_readers
+from spindle.cli.ports import OPAQUE_TYPE, declared, found, level_option, size_max_option, wait_for_readers
 from spindle.cli.published import Published
+from spindle.cli.sending import Sending
 
 if TYPE_CHECKING:
     import io
@@ -47,7 +48,10 @@ typeof TOPIC` shows its members.
 
 \b
 The topic is declared as bytes if nobody has declared it. Ends when the last
-message has been delivered at every subscribing node.
+message has been delivered at every subscribing node. When the node goes away,
+it goes on at the same one started again or another one of the host; messages
+that were on their way are published again, and may come twice. With
+--no-reattach, or without a node for --timeout, it ends with exit code 6.
 """
 
 
@@ -89,6 +93,7 @@ message has been delivered at every subscribing node.
     metavar="S",
     help="How long a message may be held back by slow readers.",
 )
+@click.option("--no-reattach", is_flag=True, help="End when the node goes away, instead of going on at the next one.")
 @click.option("--force", is_flag=True, help="Publish raw bytes to a topic that has a type.")
 @json_option
 @target_options
@@ -105,6 +110,7 @@ def pub(
     size_max: int | None,
     readers: int | None,
     timeout: float,
+    no_reattach: bool,
     force: bool,
     as_json: bool,
 ) -> int:
@@ -124,7 +130,7 @@ def pub(
                     f"topic {topic!r} carries {type_name}: its samples are JSON, one object a line; --force with "
                     "--bytes or --hex writes raw bytes, which readers refuse unless they are of their type")
             of, order = typed.wait_for_type(session, topic, type_name, READERS_GRACE_S)
-            with typed.participant(target, session, "spindle pub") as within:
+            with typed.participant(target, session, "spindle pub", not no_reattach) as within:
                 sender = typed.open_writer(within, topic, of, order, timeout)
                 wait_for_readers(session, order or topic, readers, READERS_GRACE_S)
                 try:
@@ -133,9 +139,9 @@ def pub(
                     pass
                 finally:
                     published.clear()
-                delivered = sender.wait_for_acks(int(timeout * 1e9))
+                delivered = typed.wait_for_acks(sender, timeout, published)
             return finished(topic, published, delivered, timeout, as_json)
-        with open_writer(session, info) as writer:
+        with Sending(target, session, info, not no_reattach, timeout) as writer:
             wait_for_readers(session, topic, readers, READERS_GRACE_S)
             try:
                 publish(writer, batches, timeout, published)
@@ -143,7 +149,8 @@ def pub(
                 pass  # the usual end of --count 0; what was published counts
             finally:
                 published.clear()
-            delivered = writer.inbox.wait_acknowledged(timeout)
+            delivered = writer.wait_acknowledged(timeout)
+            published.resent = writer.resent
     return finished(topic, published, delivered, timeout, as_json)
 
 
@@ -157,6 +164,7 @@ def finished(topic: str, published: Published, delivered: bool, timeout: float, 
                 "bytes": published.size,
                 "seconds": round(published.seconds, 6),
                 "delivered": delivered,
+                "resent": published.resent,
             }
         )
     elif sys.stderr.isatty():
@@ -240,14 +248,14 @@ def paced(batches: Iterator[list[bytes]], rate: float | None) -> Iterator[list[b
         yield [message]
 
 
-def publish(writer: WriterHandle, batches: Iterator[list[bytes]], timeout_s: float, published: Published) -> None:
+def publish(sending: Sending, batches: Iterator[list[bytes]], timeout_s: float, published: Published) -> None:
     """Write everything. Raises ClickException naming the message that is too large or was held back too long."""
     from spindle_core.errors import MessageTooLarge, WriteTimeout
 
-    spec = writer.topic.spec
+    spec = sending.writer.topic.spec
     for batch in batches:
         try:
-            writer.inbox.write_many(batch, timeout_s=timeout_s)
+            sending.write(batch, timeout_s)
         except (MessageTooLarge, WriteTimeout, KeyboardInterrupt) as error:
             done = getattr(error, "written", 0)  # what stood before it in the batch is published
             published.add(batch[:done])
@@ -255,21 +263,25 @@ def publish(writer: WriterHandle, batches: Iterator[list[bytes]], timeout_s: flo
                 raise
             number = f"message {published.count + 1}"
             if isinstance(error, MessageTooLarge):
+                if spec.takes_large and sending.writer.inbox.beside is not None:
+                    raise click.ClickException(f"{number} is too large: {error}") from None
                 raise click.ClickException(
                     f"{number} has {len(batch[done])} bytes, size_max of topic {spec.name!r} is {spec.size_max}: "
                     "publish smaller ones, or declare another topic with a larger --size-max"
                 ) from None
-            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {_reason(writer)}") from None
+            few = error.for_memory if isinstance(error, WriteTimeout) else False
+            why = _reason(sending.writer, few)
+            raise click.ClickException(f"{number} was held back for {timeout_s:g} s: {why}") from None
         published.add(batch)
 
 
-def _reason(writer: WriterHandle) -> str:
-    """Why a message was held back."""
+def _reason(writer: WriterHandle, few: bool) -> str:
+    """Why a message was held back; `few`: for memory of large ones."""
     from spindle.errors import SpindleError
 
     name = writer.topic.spec.name
     try:
-        found = "; ".join(map(str, writer.session.held_up_by(name)))
+        found = "; ".join(map(str, writer.session.held_up_by(name, few=few)))
     except (SpindleError, OSError):
         found = ""
     return f"topic {name!r} waits for {found}" if found else (

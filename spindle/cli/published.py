@@ -17,6 +17,7 @@ class Published:
     def __init__(self, begin: float, progress: bool) -> None:
         self.count = 0
         self.size = 0
+        self.resent = 0  # of these, so many once more, as their node went away with them
         self._begin = begin
         self._shown = begin
         self._progress = progress

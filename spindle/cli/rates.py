@@ -1,17 +1,21 @@
-"""What `spindle top` shows, as figures: two looks at a node's counters and the rates between them.
+"""What `spindle top` and `spindle topics --watch` show, as figures: two looks at each node of the group, and the rates
+between them.
 
-Why apart from the drawing: rates can be checked without a terminal. Nothing here asks the node more than a status; the
-counters are read from its mapped page.
+Why apart from the drawing: rates can be checked without a terminal. One node is asked, and asks the others; what they
+say are counters, which cost them nothing to keep.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import SpindleError
+from spindle.cli.common import ATTACH_TIMEOUT_S
+from spindle.errors import NoDaemon, SpindleError
+from spindle.group.figures import Latencies, behind
+from spindle.group.holding import Holder, holders, stuck
 
 if TYPE_CHECKING:
     from spindle.cli.common import Target
@@ -33,24 +37,49 @@ RATE_COUNTERS = (
     "busy_laps",
     "delivery_blocked",
 )
+NO_LATENCIES = Latencies()
+PARTS = {"half": 0.5, "most": 0.99, "all": 1.0}  # of the messages, whose latency is shown
+ATTACH_AGAIN_S = 1.0  # for a node to answer, while others are shown
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicLook:
+    """A topic at a node: `messages` and `bytes` delivered live, `behind` what its slowest member has yet to deliver."""
+
+    messages: int = 0
+    bytes: int = 0
+    latencies: Latencies = NO_LATENCIES
+    behind: int | None = None
+
+    @classmethod
+    def of(cls, topic: Mapping[str, Any]) -> TopicLook:
+        figures = topic.get("figures") or {}
+        return cls(int(figures.get("messages", 0)), int(figures.get("bytes", 0)), Latencies.of(figures), behind(topic))
 
 
 @dataclasses.dataclass(frozen=True)
 class Look:
-    """A node at one moment.
-
-    delivered   messages delivered, by topic, as far as the node tells
-    cpu_s       time used by the node's process; None if /proc doesn't show it
-    infos       the group's topics
-    behind      messages that are received somewhere and that the slowest member has yet to deliver, by topic
-    """
+    """A node at one moment. `cpu_s`: time used by its process; `topics`: those that it is a member of."""
 
     time_s: float
     counters: dict[str, int]
-    delivered: dict[str, int]
-    cpu_s: float | None
-    infos: tuple[TopicInfo, ...] = ()
-    behind: dict[str, int] = dataclasses.field(default_factory=dict)
+    topics: dict[str, TopicLook]
+    cpu_s: float | None = None
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any], time_s: float) -> Look:
+        return cls(time_s, dict(figures.get("counters", {})),
+                   {str(one["name"]): TopicLook.of(one) for one in figures.get("topics", ())}, figures.get("cpu_s"))
+
+
+@dataclasses.dataclass(frozen=True)
+class TopicRates:
+    """A topic at a node between two looks: deliveries per second, and their latencies."""
+
+    messages: float
+    bytes: float
+    latencies: Latencies
+    behind: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,43 +87,27 @@ class Rates:
     """What happened at a node between two looks, per second.
 
     per_s        the counters of RATE_COUNTERS
-    topics       messages delivered, by topic
+    topics       by topic
     batches      mean messages in one batch: send, receive, delivery (0 if there was none)
     lap_s        mean time of a pass that found work; lap_max_s the longest since the node started
     busy         part of the time spent in passes that found work
     cpu          cores used by the node's process, None if unknown
-    behind       messages that the slowest member of a topic had yet to deliver at the second look, by topic
     """
 
     node: int
     interval_s: float
     per_s: dict[str, float]
-    topics: dict[str, float]
+    topics: dict[str, TopicRates]
     batches: dict[str, float]
     lap_s: float
     lap_max_s: float
     busy: float
     cpu: float | None
-    behind: dict[str, int] = dataclasses.field(default_factory=dict)
 
-
-def look(session: Session) -> Look:
-    """Read a node's counters and ask for its status. Raises SpindleError if the node has gone."""
-    infos = tuple(session.topics())
-    topics = session.status().get("topics", ())
-    delivered = {str(one["name"]): int(one["delivered"]) for one in topics if isinstance(one.get("delivered"), int)}
-    behind = {str(one["name"]): count for one in topics if (count := _behind(one)) is not None}
-    cpu_s = cpu_seconds(session.node_pid) if session.beside_node else None
-    return Look(time.monotonic(), session.counters().snapshot(), delivered, cpu_s, infos, behind)
-
-
-def _behind(topic: dict[str, Any]) -> int | None:
-    """Of a topic's part of a node's status; None if it isn't a member, or the topic has no order."""
-    numbers = topic.get("stability") or {}
-    received, delivered = numbers.get("received"), numbers.get("delivered")
-    if not received or not delivered or topic.get("level") == "unordered":
-        return None
-    return max(0, max(received) - min(delivered))
+    @property
+    def latencies(self) -> Latencies:
+        """Of all topics."""
+        return sum((topic.latencies for topic in self.topics.values()), Latencies())
 
 
 def rates(node: int, before: Look, after: Look) -> Rates:
@@ -103,6 +116,13 @@ def rates(node: int, before: Look, after: Look) -> Rates:
 
     def grown(name: str) -> int:
         return max(0, after.counters.get(name, 0) - before.counters.get(name, 0))
+
+    def topic(name: str, now: TopicLook) -> TopicRates:
+        then = before.topics.get(name, TopicLook())
+        if now.messages < then.messages:  # its log was made anew
+            then = TopicLook()
+        return TopicRates((now.messages - then.messages) / interval, (now.bytes - then.bytes) / interval,
+                          now.latencies.since(then.latencies), now.behind)
 
     batches = {}
     for kind in ("send", "receive", "delivery"):
@@ -116,69 +136,161 @@ def rates(node: int, before: Look, after: Look) -> Rates:
         node=node,
         interval_s=interval,
         per_s={name: grown(name) / interval for name in RATE_COUNTERS},
-        topics={
-            name: max(0, count - before.delivered.get(name, 0)) / interval for name, count in after.delivered.items()
-        },
+        topics={name: topic(name, now) for name, now in after.topics.items()},
         batches=batches,
         lap_s=grown("busy_ns") * 1e-9 / laps if laps else 0.0,
         lap_max_s=after.counters.get("lap_ns_max", 0) * 1e-9,
         busy=grown("busy_ns") * 1e-9 / interval,
         cpu=cpu,
-        behind=after.behind,
     )
 
 
-def cpu_seconds(pid: int) -> float | None:
-    """User and system time of a process; None if it is not visible."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 class Watched:
-    """One node under observation: attached, looked at, and attached again when it was away. A node of another host is
-    found by the target's address; its id is known once it has answered, and 0 until then."""
+    """One node under observation. `state` says why there are no figures; empty if there are."""
 
-    def __init__(self, target: Target, node: int = 0) -> None:
+    def __init__(self, node: int) -> None:
         self.node = node
-        self.state = ""  # why there are no figures; empty if there are
+        self.state = ""
         self.last: Look | None = None
         self.rates: Rates | None = None
         self.history: list[float] = []  # messages delivered per second, newest last
-        self._target = dataclasses.replace(target, node=node or None)
-        self._session: Session | None = None
 
-    def look(self, history_max: int) -> None:
-        """Look again. A node that doesn't answer is shown as such, it ends nothing."""
-        try:
-            if self._session is None:
-                self._session = self._target.attach("spindle top", timeout_s=1.0)
-                self.node = self._session.node_id
-            now = look(self._session)
-        except (SpindleError, OSError) as error:  # OSError: a TimeoutError of a node that hangs
-            self.close()
-            at = f"{self._target.nodes}: " if self._target.nodes else ""
-            self.state = at + str(error).partition(": ")[0]
-            return
+    def take(self, look: Look, history_max: int) -> None:
         self.state = ""
         if self.last is not None:
-            self.rates = rates(self.node, self.last, now)
+            self.rates = rates(self.node, self.last, look)
             self.history = [*self.history, self.rates.per_s["delivery_messages"]][-history_max:]
-        self.last = now
+        self.last = look
+
+    def lost(self, state: str) -> None:
+        """It doesn't answer. That ends nothing."""
+        self.last = self.rates = None
+        self.state = state
+
+
+class Watching:
+    """All nodes of a group, or one, as seen through any of them: attached, and attached again when that was away.
+
+    nodes     by id
+    state     why nobody answers; empty while somebody does
+    infos     the group's topics
+    slowest   by topic, nodes for which half of what may be in flight waited at the last two looks
+    held_up   whom topics wait for that don't go on, by topic
+    """
+
+    def __init__(self, target: Target, name: str, history_max: int = 0, alone: bool = False) -> None:
+        """`alone`: only the node that is attached to."""
+        self.nodes: dict[int, Watched] = {}
+        self.state = ""
+        self.infos: tuple[TopicInfo, ...] = ()
+        self.slowest: dict[str, list[int]] = {}
+        self.held_up: dict[str, list[Holder]] = {}
+        self._topics: dict[tuple[int, str], Mapping[str, Any]] = {}  # as each node has told of them last
+        self._target, self._name, self._history_max, self._alone = target, name, history_max, alone
+        self._session: Session | None = None
+        self._begun = False
+
+    def look(self) -> None:
+        """Look again. Raises SpindleError where there is nobody from the beginning."""
+        try:
+            if self._session is None:
+                self._session = self._target.attach(self._name, ATTACH_AGAIN_S if self._begun else ATTACH_TIMEOUT_S)
+            said = self._session.group_status(figures=True)
+            self.infos = tuple(self._session.topics())
+            self._find_slow(said)
+        except (SpindleError, OSError) as error:  # OSError: a TimeoutError of a node that hangs
+            self.close()
+            if not self._begun:
+                raise
+            self.state = str(error).partition(": ")[0]
+            for node in self.nodes.values():
+                node.lost(self.state)
+            return
+        self._begun, self.state, now = True, "", time.monotonic()
+        if self._alone:
+            said = [one for one in said if one["node_id"] == self._session.node_id]
+        known = {int(one["node_id"]) for one in said}
+        self.nodes = {node: self.nodes.get(node) or Watched(node) for node in sorted(known)}
+        for one in said:
+            node = self.nodes[int(one["node_id"])]
+            if "error" in one:
+                node.lost(str(one["error"]).partition(": ")[0])
+            else:
+                node.take(Look.of(one, now), self._history_max)
+
+    def _find_slow(self, said: Iterable[Mapping[str, Any]]) -> None:
+        """Endpoints are asked for only where a topic is held up."""
+        assert self._session is not None
+        before, self._topics = self._topics, {
+            (int(one["node_id"]), str(topic["name"])): topic for one in said for topic in one.get("topics", ())}
+        self.slowest, self.held_up = {}, {}
+        for (node, name), topic in self._topics.items():
+            then = before.get((node, name))
+            found = holders(topic, ())
+            if then is None or not found:
+                continue
+            slow = {one.node_id for one in found} & {one.node_id for one in holders(then, ())}
+            if slow:
+                self.slowest.setdefault(name, sorted(slow))
+            if name not in self.held_up and stuck(then, topic, ()):
+                self.held_up[name] = stuck(then, topic, self._session.endpoints(name))
+
+    def check_any(self) -> None:
+        """Raises NoDaemon if no node has figures."""
+        if all(node.last is None for node in self.nodes.values()):
+            raise NoDaemon(self.state or next((node.state for node in self.nodes.values()), "there is no node"))
+
+    def of_topic(self, name: str) -> dict[int, TopicRates]:
+        """The rates of a topic, by node."""
+        return {node.node: node.rates.topics[name] for node in self.nodes.values()
+                if node.rates is not None and name in node.rates.topics}
 
     def close(self) -> None:
         """Detach. Idempotent."""
         session, self._session = self._session, None
-        self.last = self.rates = None
         if session is not None:
             session.close()
+
+
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """A topic over all nodes: `messages` and `bytes` a second at the node that delivers the fastest, latencies of all
+    nodes' deliveries, `behind` as the nodes agree at the least."""
+
+    messages: float
+    bytes: float
+    latencies: Latencies
+    behind: int | None
+
+    @classmethod
+    def of(cls, parts: Iterable[TopicRates]) -> Whole:
+        listed = list(parts)
+        lags = [one.behind for one in listed if one.behind is not None]
+        return cls(max((one.messages for one in listed), default=0.0), max((one.bytes for one in listed), default=0.0),
+                   sum((one.latencies for one in listed), Latencies()), min(lags, default=None))
+
+
+def latency_object(latencies: Latencies) -> dict[str, float | int | None]:
+    """For JSON: seconds within which half, 99% and all of the messages were delivered; None where there were none, or
+    it took longer than is counted."""
+    found: dict[str, float | int | None] = {"count": latencies.count}
+    for name, part in PARTS.items():
+        value = latencies.within_s(part)
+        found[f"{name}_s"] = None if value is None or value == float("inf") else value
+    return found
+
+
+def topic_object(topic: TopicRates | Whole) -> dict[str, Any]:
+    """For JSON."""
+    return {"messages": topic.messages, "bytes": topic.bytes, "behind": topic.behind,
+            "latency": latency_object(topic.latencies)}
 
 
 def as_object(one: Watched) -> dict[str, Any]:
     """A watched node's rates for JSON."""
     if one.rates is None:
         return {"node": one.node, "state": one.state or "no figures yet"}
-    return dataclasses.asdict(one.rates)
+    found = {name: getattr(one.rates, name) for name in (
+        "node", "interval_s", "per_s", "batches", "lap_s", "lap_max_s", "busy", "cpu")}
+    return {**found, "latency": latency_object(one.rates.latencies),
+            "topics": {name: topic_object(topic) for name, topic in one.rates.topics.items()}}

@@ -65,7 +65,8 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
             "created": str(time.time_ns()), "domain": str(target.domain), "node": str(session.node_id),
             "topics": "\n".join(topics)}, compression, force)
         try:
-            with Recorder(target, session, topics, writer, keep_all, history, not no_reattach) as recorder:
+            with Recorder(target, session, topics, writer, keep_all, history, not no_reattach) as recorder, \
+                    stopped_by_signals(recorder.stop):
                 recorder.look()
                 for like in recorder.missing():
                     note(f"waiting for {like!r}; nobody has declared such a topic yet")
@@ -73,8 +74,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
                     note(f"recording {len(recorder.tracks)} topics into {out}; Ctrl-C ends")
                 lines = progress_of(writer, recorder, begun_s)
                 show = shower(lines) if sys.stderr.isatty() and not as_json else lambda: None
-                with stopped_by_signals(recorder.stop):
-                    recorder.run(duration, count, show)
+                recorder.run(duration, count, show)
                 if sys.stderr.isatty() and not as_json:
                     click.echo("\r\x1b[K", err=True, nl=False)
                 lost, refused, seen = recorder.lost, recorder.refused, len(recorder.topics)

@@ -56,16 +56,17 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("spindle.cli.doctor:doctor", "Check what of this machine would hurt, and what to do."),
     },
     "Look": {
-        "status": Entry("spindle.cli.status:status", "Show a node: its group, topics, applications, counters."),
+        "status": Entry("spindle.cli.status:status", "Show a node, or with --group all of them."),
         "ls": Entry("spindle.cli.ls:ls", "List who is in the domain, and what each writes and reads."),
-        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, or show one."),
+        "topics": Entry("spindle.cli.topics:topics", "List the topics of the domain, show or watch one."),
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
-        "top": Entry("spindle.cli.top:top", "Watch rates live in the terminal."),
+        "cockpit": Entry("spindle.cli.cockpit:cockpit", "Serve a page that shows the group, live."),
+        "top": Entry("spindle.cli.top:top", "Watch all nodes live: rates, latencies, who is behind."),
         "foxglove": Entry("spindle.cli.foxglove:foxglove", "Show topics live in Foxglove."),
     },
     "Data": {
         "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
-        "sub": Entry("spindle.cli.sub:sub", "Print what is published to a topic."),
+        "sub": Entry("spindle.cli.sub:sub", "Print what is published to topics."),
         "record": Entry("spindle.cli.record:record", "Record topics into an MCAP file."),
         "replay": Entry("spindle.cli.replay:replay", "Play recordings, journals and bags onto topics."),
         "journal": Entry("spindle.cli.journal:journal", "Inspect, verify, export, back up journals of logged topics."),
@@ -80,6 +81,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 }
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
 LAB = "spindle_lab"  # a package of its own, which no node needs: its commands are there where it is installed
+LAB_BUILT = "spindle_lab.litmus.rounds"  # one of its compiled modules; a tree has them after `make lab`
 
 
 def installed(entry: Entry) -> bool:
@@ -98,8 +100,11 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         if not installed(entry):
-            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-lab, which is not installed: "
+            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-dds-lab, which is not installed: "
                                    "in the source tree of this release, `pip install ./spindle_lab`")
+        if entry.place.startswith(f"{LAB}.") and importlib.util.find_spec(LAB_BUILT) is None:
+            raise click.UsageError(f"`spindle {cmd_name}` needs modules that are not compiled yet: `make lab` in the source "
+                                   "tree")
         module, _, attribute = entry.place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)

@@ -18,35 +18,42 @@ from spindle.cli.common import (
     table,
     target_options,
 )
-from spindle.cli.topics import as_object
-from spindle.client.holding import holders
+from spindle.cli.topics import as_object, holder_object
 from spindle.config.settings import size_text
+from spindle.group.endpoints import PORT
+from spindle.group.holding import holders
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from spindle.client import Session
-    from spindle.client.holding import Holder
 
 SILENT_SHOWN_S = 0.3  # a node sends some twenty heartbeats a suspect timeout, so this silence is worth a word
 EPILOG = """\b
 Examples:
   spindle status                   the daemon of domain 0 on this host
+  spindle status --group           every node of the group, from any of them
   spindle status --domain 4 --node 2
   spindle status --json | jq .counters.nulls
   spindle status >/dev/null && echo up       (exit code 3: no daemon)
+  spindle status --group >/dev/null || echo "not whole"    (exit code 1)
 """
 
 
 @click.command(epilog=EPILOG)
+@click.option("-g", "--group", is_flag=True, help="Show all nodes of the group, as they say themselves.")
 @json_option
 @target_options
-def status(target: Target, as_json: bool) -> int:
-    """Show a node: its group, its topics and how far they are, its applications, its counters.
+def status(target: Target, group: bool, as_json: bool) -> int:
+    """Show a node: its group, its topics and how far they are, its applications, its counters; or the whole group.
 
     Received, delivered and persisted count a topic's messages since this node has had it open. Where a topic's writers
     are held up, the node, and the programs whose readers are too slow there, are named.
     """
+    if group:
+        from spindle.cli.group_status import show_group
+
+        return show_group(target, as_json)
     with target.attach("spindle status") as session:
         state = state_of(session)
     if as_json:
@@ -67,12 +74,13 @@ def state_of(session: Session) -> dict[str, Any]:
     """
     state = session.status()
     view = session.view()
-    endpoints = session.endpoints()
+    announced = session.endpoints(everything=True)
+    endpoints = [one for one in announced if one.kind == PORT]
     own_topics = {one.get("name"): one for one in state.get("topics", ()) if isinstance(one, dict)}
     topics = []
     for info in session.topics():
         own = own_topics.get(info.spec.name, {})
-        held_up_by = [holder_object(one) for one in holders(own, endpoints)]
+        held_up_by = [holder_object(one) for one in holders(own, announced)]
         topics.append({**own, **as_object(info, [one for one in endpoints if one.topic == info.spec.name]),
                        "held_up_by": held_up_by})
     members = state.get("members") or [{"node_id": node} for node in view.node_ids]
@@ -145,6 +153,8 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
         *columns,
         title="Topics",
         right=("size max", "window", "writers", "readers", "received", "delivered", "persisted"),
+        folds=("topic",),
+        spare=("size max", "window"),  # `spindle topics` has them
     )
     for one in state["topics"]:
         received, delivered, persisted, behind = frontiers(one, state["node_id"])
@@ -172,15 +182,10 @@ def print_topics(out: Console, state: dict[str, Any]) -> None:
         out.print("[dim]no topics yet[/]")
 
 
-def holder_object(one: Holder) -> dict[str, Any]:
-    """Whom a topic waits for, for JSON; "text" is the same in words."""
-    readers = [{"application": name, "pid": pid} for name, pid in one.readers]
-    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers, "text": str(one)}
-
-
 def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | None, int | None, list[int]]:
     """A topic's numbers at this node (received, delivered, persisted), and the nodes whose received number is behind.
-    The numbers count since the node has had the topic open: those of the view go on from what was delivered before."""
+    They count messages since the node has had the topic open. Those of the view begin anew with each view, and count
+    null messages, too: they only say how far received and persisted are from what was delivered."""
     members = topic.get("members", [])
     stability = topic.get("stability") or {}
 
@@ -192,8 +197,8 @@ def frontiers(topic: dict[str, Any], node_id: int) -> tuple[int | None, int | No
 
     found = own("received"), own("delivered"), own("persisted")
     total = topic.get("delivered")
-    before = max(total - found[1], 0) if isinstance(total, int) and found[1] is not None else 0
-    received, delivered, persisted = (None if value is None else before + value for value in found)
+    before = total - found[1] if isinstance(total, int) and found[1] is not None else 0
+    received, delivered, persisted = (None if value is None else max(before + value, 0) for value in found)
     values = stability.get("received")
     behind = [node for node, value in zip(members, values, strict=True) if found[0] is not None and value < found[0]
               ] if isinstance(values, list) and found[0] is not None else []

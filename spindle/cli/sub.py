@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import signal
 import sys
@@ -22,6 +23,7 @@ from spindle.cli.ports import (
     size_max_option,
     wait_for_topic,
 )
+from spindle.cli.several import Several, is_pattern
 
 if TYPE_CHECKING:
     from spindle_core.message import MessageInfo
@@ -33,6 +35,7 @@ EPILOG = """\b
 Examples:
   spindle sub greetings                     wait for the topic and print it
   spindle sub greetings --create            declare it as bytes if it is new
+  spindle sub 'flight/*' status             several, those that come later too
   spindle sub alerts --history --count 10   the first ten that are kept
   spindle sub flight --format json | jq .   one JSON object a line
   spindle sub image -f raw -c 1 > photo.jpg a message exactly as published
@@ -43,6 +46,7 @@ Formats:
   lines  only the message and a line end
   hex    as text, the message in hexadecimal
   json   one object a line; "text" if it is UTF-8, "base64" otherwise
+         Of several topics, text and hex name the topic before each message.
          On a topic with a type, text and lines print samples as JSON, and
          json has the sample in "sample"; {"ended": ..., "key": ...} is the
          end of an instance
@@ -50,21 +54,21 @@ Formats:
 
 \b
 The sequence number is the message's place in the delivery order: the same on
-every node. When the node goes away, it goes on at the same one started again or
-another one of the host, where it stood; with --no-reattach it ends with exit
-code 6. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
+every node. When the node goes away, it goes on at the same one started again
+or another one of the host, where it stood; with --no-reattach it ends with
+exit code 6. Ctrl-C ends with exit code 0. With --count the exit code is 1 if
 fewer came before the --timeout.
 """
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topic", shell_complete=complete_topic)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
 @click.option(
     "-f",
     "--format",
     "style",
     type=click.Choice(["text", "lines", "hex", "json", "raw"]),
-    help="How a message is printed. [default: text; lines on a topic with a type]",
+    help="How a message is printed. [default: text; lines on one topic with a type]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="End after so many; 0 = never. [default: 0]")
@@ -78,7 +82,7 @@ fewer came before the --timeout.
 @target_options
 def sub(
     target: Target,
-    topic: str,
+    topics: tuple[str, ...],
     style: str | None,
     as_json: bool,
     count: int | None,
@@ -90,12 +94,26 @@ def sub(
     level: str | None,
     size_max: int | None,
 ) -> int:
-    """Print what is published to TOPIC, in the order that all nodes agree on."""
+    """Print what is published to TOPIC, in the order that all nodes agree on. A TOPIC with * or ? means all that are
+    like it, those that come later too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
     style = "json" if as_json else style
     count = count or None
     seen = 0
     lost = 0
+    [topic] = topics if len(topics) == 1 else [""]
+    if len(topics) > 1 or is_pattern(topic):
+        try:
+            with target.attach("spindle sub") as session:
+                for one in topics:
+                    if create and not is_pattern(one):
+                        declared(session, one, level, size_max)
+                seen, lost = Several(
+                    target, session, topics, style or "text", named_printer, count=count, timeout_s=timeout,
+                    history=history, keep_all=keep_all, again=not no_reattach).run()
+        except KeyboardInterrupt:
+            return 0
+        return ended(seen, lost, count)
     try:
         with target.attach("spindle sub") as session:
             grouped = found(session, topic) is None and bool(typed.order_of(session, topic))
@@ -127,6 +145,14 @@ def sub(
     return ended(seen, lost, count)
 
 
+def named_printer(style: str, topic: str) -> Callable[[bytes, MessageInfo], bytes]:
+    """One of several topics: what is for people begins with its name."""
+    printer, name = PRINTERS[style](topic), f"{topic}  ".encode()
+    if style not in ("text", "hex"):
+        return printer
+    return lambda payload, info: name + printer(payload, info)
+
+
 def ended(seen: int, lost: int, count: int | None) -> int:
     """The exit code."""
     if lost:
@@ -153,16 +179,18 @@ def print_samples(
 
 
 def shown(payload: bytes) -> str:
-    """A payload for a terminal: text with nothing in it that a terminal would obey, or hexadecimal if it isn't text."""
+    """A payload for a terminal: text with nothing in it that a terminal would obey, or hexadecimal if it isn't text.
+    Of a long one, what is shown decides."""
+    begin = payload[: 4 * SHOWN_BYTES_MAX]  # as much as so many characters take
     try:
-        text = payload.decode()
+        text = codecs.getincrementaldecoder("utf-8")().decode(begin, len(begin) == len(payload))
     except UnicodeDecodeError:
         return hexed(payload)
     if any(not (c.isprintable() or c in "\t\n\r\x1b") for c in text):
         return hexed(payload)
     cut = text[:SHOWN_BYTES_MAX]
     safe = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
-    return safe if cut == text else f"{safe}... ({len(payload)} bytes)"
+    return safe if cut == text and len(begin) == len(payload) else f"{safe}... ({len(payload)} bytes)"
 
 
 def hexed(payload: bytes) -> str:

@@ -25,6 +25,7 @@ from spindle.group.topics import CLEANUP_NEVER
 
 if TYPE_CHECKING:
     from spindle.group.endpoints import Endpoint
+    from spindle.group.holding import Holder
     from spindle.group.topics import TopicInfo
 
 EPILOG = """\b
@@ -32,6 +33,8 @@ Examples:
   spindle topics                  all topics of the domain
   spindle topics flight/air       its definition, its readers and writers
   spindle topics 'flight/*'       those whose names are like that (*, ?, [ab])
+  spindle topics flight/air --watch   its rates and latencies, node by node
+  spindle topics 'flight/*' --watch --once --json
   spindle topics --json | jq -r '.[].name'
   spindle topics old --delete     its number and memory come back
 
@@ -44,33 +47,44 @@ kept in memory for late joiners), logged (and kept on disk).
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False, shell_complete=complete_topic)
 @click.option("--delete", is_flag=True, help="Delete NAME, which nobody may have open.")
+@click.option("-w", "--watch", "watched", is_flag=True,
+              help="Watch messages and bytes per second, and latency; q ends.")
+@click.option("-i", "--interval", type=click.FloatRange(0.05, 60), metavar="S",
+              help="Seconds between two looks of --watch. [default: 1]")
+@click.option("--once", is_flag=True, help="With --watch: measure once, print, and end. So it does without a terminal.")
 @json_option
 @target_options
-def topics(target: Target, name: str | None, delete: bool, as_json: bool) -> int:
-    """List the topics of the domain, or show NAME with its readers and writers. A NAME with * or ? lists all that are
-    like it.
+def topics(target: Target, name: str | None, delete: bool, watched: bool, interval: float | None, once: bool,
+           as_json: bool) -> int:
+    """List the topics of the domain, or show NAME with its readers and writers, and whom it waits for. A NAME with *
+    or ? lists all that are like it.
 
     Topics that the access list hides from you are not shown. Who may declare a
     topic may delete it, unless it is logged.
     """
     if delete and name is None:
         raise click.UsageError("--delete needs the NAME of a topic")
+    if not watched and (once or interval is not None):
+        raise click.UsageError("--once and --interval belong to --watch")
+    if watched:
+        from spindle.cli.topic_rates import watch_topics
+
+        if delete:
+            raise click.UsageError("--watch looks, --delete deletes: choose one")
+        single = name is not None and not set(name) & set("*?[")
+        return watch_topics(target, lambda infos: chosen(name, infos), single, interval or 1.0, once, as_json)
     with target.attach("spindle topics") as session:
         if delete and name is not None:
             session.delete_topic(name)
             return 0
         infos = sorted(session.topics(), key=lambda info: info.spec.name)
-        several = name is not None and _is_pattern(name, infos)
+        several = name is None or _is_pattern(name, infos)
+        infos = chosen(name, infos)
         endpoints = session.endpoints("" if several else name or "")
-    if name is not None and several:
-        infos = [info for info in infos if fnmatchcase(info.spec.name, name)]
-        if not infos:
-            raise TopicUnknown(f"there is no topic like {name!r}; `spindle topics` lists them")
-    elif name is not None:
-        chosen = next((info for info in infos if info.spec.name == name), None)
-        if chosen is None:
-            raise TopicUnknown(_unknown(name, [info.spec.name for info in infos]))
-        described = {**as_object(chosen, endpoints), "endpoints": [endpoint_object(one) for one in endpoints]}
+        holders = [] if several else session.held_up_by(infos[0].spec.name)
+    if not several:
+        described = {**as_object(infos[0], endpoints), "endpoints": [endpoint_object(one) for one in endpoints],
+                     "held_up_by": [holder_object(one) for one in holders]}
         if as_json:
             print_json(described)
         else:
@@ -84,6 +98,28 @@ def topics(target: Target, name: str | None, delete: bool, as_json: bool) -> int
     else:
         click.echo("no topics yet; `spindle pub NAME` or a program makes the first")
     return 0
+
+
+def chosen(name: str | None, infos: list[TopicInfo]) -> list[TopicInfo]:
+    """Those that NAME means: that one, all that are like it, or all without. Raises TopicUnknown if there is none."""
+    if name is None:
+        return infos
+    if _is_pattern(name, infos):
+        found = [info for info in infos if fnmatchcase(info.spec.name, name)]
+        if not found:
+            raise TopicUnknown(f"there is no topic like {name!r}; `spindle topics` lists them")
+        return found
+    found = [info for info in infos if info.spec.name == name]
+    if not found:
+        raise TopicUnknown(_unknown(name, [info.spec.name for info in infos]))
+    return found
+
+
+def holder_object(one: Holder) -> dict[str, Any]:
+    """Whom a topic waits for, for JSON; "text" is the same in words."""
+    readers = [{"application": name, "pid": pid} for name, pid in one.readers]
+    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers,
+            "journal": one.journal, "text": str(one)}
 
 
 def _is_pattern(name: str, infos: list[TopicInfo]) -> bool:
@@ -213,6 +249,8 @@ def _print_one(one: dict[str, Any]) -> None:
     ):
         facts.add_row(f"[dim]{name}[/]", value)
     out.print(facts)
+    for holder in one["held_up_by"]:
+        out.print(f"[yellow]waits for {escaped(holder['text'])}[/]")
     if not one["endpoints"]:
         out.print("\nno readers and writers announced")
         return

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 ORDER_GROUP = "order group"  # the type of a node's topic that holds several of the DDS layer
 TAKE_MAX = 256
+SHOWN_ELEMENTS_MAX = 64  # of a long array, for people
 
 
 def order_of(session: Session, topic: str) -> str:
@@ -131,12 +132,43 @@ def publish(writer: DataWriter[Any], of: TopicType, batches: Iterator[list[bytes
             except (ValueError, RecursionError) as error:
                 raise click.ClickException(f"{number}: {error}") from None
             try:
-                writer.write(sample)
+                while True:
+                    try:
+                        writer.write(sample)
+                        break
+                    except dds.DDSUnacknowledged as error:
+                        _write_again(writer, error.samples, published)
             except dds.DDSTimeout as error:
                 raise click.ClickException(f"{number} was held back: {error}") from None
             except (dds.DDSException, TypeError, ValueError) as error:
                 raise click.ClickException(f"{number}: {error}") from None
             published.add([text])
+
+
+def _write_again(writer: DataWriter[Any], doubts: Any, published: Published) -> None:
+    """What was on its way when the node went away; as `spindle.cli.sending` has it."""
+    import dds
+
+    left = list(doubts)
+    note(f"goes on at another node; {len(left)} messages that may have been delivered are published again")
+    published.resent += len(left)
+    while left:
+        try:
+            writer.write(left[0].sample)
+            left.pop(0)
+        except dds.DDSUnacknowledged as error:
+            left = [*error.samples, *left]
+
+
+def wait_for_acks(writer: DataWriter[Any], timeout_s: float, published: Published) -> bool:
+    """True once all is delivered everywhere, False after the timeout."""
+    import dds
+
+    while True:
+        try:
+            return writer.wait_for_acks(int(timeout_s * 1e9))
+        except dds.DDSUnacknowledged as error:
+            _write_again(writer, error.samples, published)
 
 
 # --- reading
@@ -153,19 +185,20 @@ def print_samples(reader: DataReader[Any], of: TopicType, style: str, topic: str
             break
         left = TAKE_MAX if count is None else min(TAKE_MAX, count - seen)
         samples = [first, *(reader.take(left - 1) if left > 1 else ())]
-        out.write(b"".join(f"{forms(topic, as_object(of, one), one.sample_info)}\n".encode() for one in samples))
+        most = 0 if style == "json" else SHOWN_ELEMENTS_MAX
+        out.write(b"".join(f"{forms(topic, as_object(of, one, most), one.sample_info)}\n".encode() for one in samples))
         out.flush()
         seen += len(samples)
     return seen, reader.get_sample_lost_status().total_count
 
 
-def as_object(of: TopicType, sample: Any) -> Any:
-    """A sample for JSON; of the end of an instance its key, and how it ended."""
+def as_object(of: TopicType, sample: Any, most: int = 0) -> Any:
+    """A sample for JSON, `most` as in to_plain(); of the end of an instance its key, and how it ended."""
     from dds import InstanceState, InvalidSample
     from dds.codecs.json_samples import to_plain
 
     if not isinstance(sample, InvalidSample):
-        return to_plain(of.data_type, sample)
+        return to_plain(of.data_type, sample, most)
     ended = "disposed" if sample.sample_info.instance_state == InstanceState.NotAliveDisposed else "no writers"
     plain = to_plain(of.data_type, sample.key_sample)
     return {"ended": ended, "key": _only_key(of, plain)}

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.client.channel import Channel
+from spindle.client.larges import LargeOpener, LargeWriter
 from spindle.errors import ProtocolMismatch, SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
@@ -25,7 +26,7 @@ from spindle.group.position import Position, places
 from spindle.group.topics import TopicInfo, TopicSpec
 
 if TYPE_CHECKING:
-    from spindle.client.holding import Holder
+    from spindle.group.holding import Holder
     from spindle.proto import attach_pb2 as pb
     from spindle.transport.wire import Frame
     from spindle_core.counters import Counters
@@ -265,6 +266,7 @@ class Session:
             progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
             info = topic_from_wire(reply.writer.topic)
             inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged, info.spec.stamped)
+        inbox.beside = LargeWriter(self._channel, reply.writer.port, inbox, keep_unacknowledged)
         if self._engine is not None:
             self._engine.publishes_by_itself(inbox)
         return WriterHandle(self, reply.writer.port, info, reply.writer.writer_id, inbox)
@@ -300,6 +302,7 @@ class Session:
             bell_fd, data_fd = self._bell_fd.copy(), fds.take()
             table = Mapping.attach(fds.take()) if reply.reader.table else None
             log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
+        log.opener = LargeOpener(self._channel, reply.reader.port)
         if self._engine is not None:
             self._engine.attended_by(log)
         handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
@@ -388,21 +391,65 @@ class Session:
         assert isinstance(found, dict)
         return found
 
-    def held_up_by(self, topic: str, timeout_s: float = 1.0) -> list[Holder]:
-        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind, or the node is no
-        member of the topic. Raises TimeoutError if the node doesn't answer in `timeout_s`, SpindleError."""
-        from spindle.client.holding import holders
-        from spindle.group.codec import endpoint_from_wire
+    def happenings(self, after: int = 0) -> list[dict[str, Any]]:
+        """What has happened at a daemon behind the happening with this number, the oldest first: events and warnings of
+        its log, each with number, time (UTC, s), level, event, text. None of a node that keeps none."""
         from spindle.proto import attach_pb2 as pb
 
-        reply, frame = self._channel.request(timeout_s / 2, get_status=pb.GetStatus())
-        frame.close_fds()
-        state = json.loads(reply.status.json)
-        reply, frame = self._channel.request(timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic))
+        try:
+            reply = self._ask(list_happenings=pb.ListHappenings(after=after))
+        except ProtocolMismatch:
+            return []  # an earlier release
+        found = json.loads(reply.happenings.json)
+        assert isinstance(found, list)
+        return found
+
+    def cast_out(self, node_id: int) -> None:
+        """The group goes on without this member, as if it had failed. Raises AccessDenied, SpindleError."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(cast_out=pb.CastOut(node_id=node_id))
+
+    def make_leave(self, node_id: int) -> None:
+        """Has this member leave the group in order; its daemon ends then. Raises AccessDenied, SpindleError."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(leave_group=pb.LeaveGroup(node_id=node_id))
+
+    def group_status(self, figures: bool = False) -> list[dict[str, Any]]:
+        """What each member of the group says of itself, in the order of their ranks: as status(), with "counters" and
+        "cpu_s". `figures`: of that only the numbers, for who asks again and again. One that doesn't answer within a
+        second has its "node_id" and, in "error", why. Raises ProtocolMismatch if the node is of an earlier version."""
+        from spindle.proto import attach_pb2 as pb
+
+        reply = self._ask(get_status=pb.GetStatus(group=True, figures=figures))
+        found = json.loads(reply.status.json).get("nodes")
+        if not isinstance(found, list):
+            raise ProtocolMismatch(f"node {self.node_id} is of an earlier version, which tells of itself alone")
+        return found
+
+    def held_up_by(self, topic: str, timeout_s: float = 1.0, few: bool = False) -> list[Holder]:
+        """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind (`few`: at all). A node
+        that is no member of the topic asks the others. Raises TimeoutError if the node doesn't answer in `timeout_s`,
+        SpindleError."""
+        from spindle.group.codec import endpoint_from_wire
+        from spindle.group.holding import holders
+        from spindle.proto import attach_pb2 as pb
+
+        def told(group: bool) -> list[dict[str, Any]]:
+            reply, frame = self._channel.request(
+                timeout_s / 2, get_status=pb.GetStatus(group=group, figures=group))
+            frame.close_fds()
+            said = json.loads(reply.status.json)
+            return [one for node in said.get("nodes", ()) or (said,) for one in node.get("topics", ())
+                    if one.get("name") == topic and one.get("stability")]
+
+        found = told(group=False) or told(group=True)
+        reply, frame = self._channel.request(
+            timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic, everything=True))
         frame.close_fds()
         endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
-        return [holder for one in state.get("topics", ()) if one.get("name") == topic
-                for holder in holders(one, endpoints)]
+        return holders(found[0], endpoints, few) if found else []
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` for every event from now on, on a thread of the session's own, in order.

@@ -127,7 +127,7 @@ def _check_choice(key: Key, value: Any) -> str:
 
 
 def _check_path(key: Key, value: Any) -> Path | None:
-    if value is None and key.example and (key.name == "dir" or key.kind == "file"):
+    if value is None and key.example and (key.name in ("dir", "recordings") or key.kind == "file"):
         return None
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in str(os.fspath(value)):
         raise refusal(key, value)

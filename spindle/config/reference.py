@@ -29,6 +29,7 @@ SECTION_TEXT = {
     "access": "Who may attach, publish and subscribe.",
     "limits": "What an application can demand at most.",
     "metrics": "Prometheus.",
+    "web": "The cockpit: a page for browsers. docs/cockpit.md shows it.",
     "log": "What a daemon writes down.",
 }
 

@@ -50,6 +50,7 @@ __all__ = [
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("group", "never")
+DROP_MODES = ("always", "when full")
 RESTART_MODES = ("majority", "all", "any")
 FORM_MODES = ("majority", "all", "alone")
 VERBS = "verbs"
@@ -246,6 +247,16 @@ class NodeConfig:
         "`log_capacity`.",
         256 * KIB, unit="bytes", low=4 * KIB, high=16 * GIB,
     )  # fmt: skip
+    large_capacity: int = _key(
+        "topics", "large_capacity", "size",
+        "Memory for one topic's large samples, those that don't fit its slots: so much that its writers here have on "
+        "their way, and so much that its delivery log keeps. One that is larger has it alone.",
+        256 * MIB, unit="bytes", low=MIB, high=1024 * GIB,
+    )  # fmt: skip
+    large_sample_max: int = _key(
+        "topics", "large_sample_max", "size", "The largest sample that this node takes from a writer.",
+        4 * GIB, unit="bytes", low=64 * KIB, high=4 * GIB,
+    )  # fmt: skip
     inbox_slots: int = _key(
         "topics", "inbox_slots", "int", "Slots between one DataWriter and its node.",
         0, unit="slots", low=2, high=65536, zero="chosen from the topic's size_max",
@@ -272,6 +283,34 @@ class NodeConfig:
     journal_max_file_size: int = _key(
         "journal", "max_file_size", "size", "A journal file that has grown to this size is closed and the next begun.",
         1 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
+    )  # fmt: skip
+    journal_keep_files: int = _key(
+        "journal", "keep_files", "int",
+        "How many closed files of each topic are kept; older ones are removed.", 0, unit="files", low=1, high=1_000_000,
+        zero="all",
+    )  # fmt: skip
+    journal_keep_bytes: int = _key(
+        "journal", "keep_bytes", "size",
+        "How many bytes of closed files of each topic are kept; older ones are removed.", 0, unit="bytes", low=1 * MIB,
+        high=1024 * 1024 * GIB, zero="all",
+    )  # fmt: skip
+    journal_keep_age_s: int = _key(
+        "journal", "keep_age_s", "int",
+        "How long messages are kept: closed files all of whose messages are older are removed.", 0, unit="s", low=1,
+        high=10_000_000_000, zero="for ever",
+    )  # fmt: skip
+    journal_drop: str = _key(
+        "journal", "drop", "choice",
+        'When files go that the three keys above let go. "always": as soon as they may. "when full": only when the '
+        "disk has less room than `free_min`.",
+        "always", choices=DROP_MODES,
+    )  # fmt: skip
+    journal_free_min: int = _key(
+        "journal", "free_min", "size",
+        "Bytes that are to stay free on the disk of `dir`. When there are fewer, the node drops files that may go. If "
+        "that doesn't help, it writes nothing more until there is room again: writers of logged topics time out with "
+        "an error that says so, new ones are refused, and the node lives. 0 writes until the disk is full.",
+        64 * MIB, unit="bytes", low=1 * MIB, high=1024 * GIB, zero="no mark",
     )  # fmt: skip
     journal_restart: str = _key(
         "journal", "restart", "choice",
@@ -365,6 +404,30 @@ class NodeConfig:
         "metrics", "listen", "address",
         "Address of the Prometheus endpoint. A port alone listens on 127.0.0.1. Not set: no endpoint.",
         None, example='"127.0.0.1:9464"',
+    )  # fmt: skip
+    # [web]
+    web_listen: str | None = _key(
+        "web", "listen", "address",
+        "Address of the cockpit, a page about the group for browsers, which needs `spindle[web]`. A port alone listens "
+        "on 127.0.0.1; elsewhere it takes certificate, key and authority of [network]. The address with its token is "
+        "in `cockpit-<id>.url` beside the node's socket. Not set: no page.",
+        None, example='"127.0.0.1:7480"',
+    )  # fmt: skip
+    web_actions: bool = _key(
+        "web", "actions", "bool",
+        "Whoever has the cockpit's token, or a node's certificate, may also act: cast nodes out, have them leave, "
+        "delete and record topics. Off: the page only shows.",
+        False,
+    )  # fmt: skip
+    web_hosts: tuple[str, ...] = _key(
+        "web", "hosts", "strs",
+        "Further names by which browsers may call the cockpit. Requests with another Host are refused.",
+        (), example='["flightdeck.example"]',
+    )  # fmt: skip
+    web_recordings: Path | None = _key(  # noqa: RUF009 (a field like the others)
+        "web", "recordings", "path",
+        "Directory of recordings that are started from the cockpit. Not set: none can be.",
+        None, example='"/var/lib/spindle/recordings"',
     )  # fmt: skip
     # [log]
     log_level: str = _key("log", "level", "choice", "Least weight of the lines on stderr.", "info", choices=LOG_LEVELS)

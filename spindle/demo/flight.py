@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import signal
 import time
@@ -24,10 +25,12 @@ AIR_DATA, ATTITUDE, ALERTS = "flight/air_data", "flight/attitude", "flight/alert
 FLIGHT = "flight"  # the order group of air data and attitude: to the nodes one topic
 TOPICS = [FLIGHT, ALERTS]
 PUBLISHER_NODE = {AIR_DATA: 1, ATTITUDE: 2}
+PAGE_NODES = (1, 3)  # whose displays stand side by side in a browser; the first has the cockpit
 DISPLAY_NODE = RECORDER_NODE = STANDBY_NODE = 3
 STRENGTH, STANDBY_STRENGTH = 2, 1  # of the publishers of the air data
 
 START_TIMEOUT_S = 30.0
+PAGE_TIMEOUT_S = 10.0
 DRAIN_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 12.0
 GRACE_S = 20.0  # for a publisher to end after its part of the flight
@@ -60,6 +63,7 @@ class Demonstration:
         self._published: dict[str, int] = {}  # by topic of the flight, of the publishers that lived to its end
         self._told = 0  # samples of which the one that was killed had told
         self._display: Child | None = None
+        self._page = ""  # for browsers
         self._runtime = directory / "run"
         self._runtime.mkdir(mode=0o700)
 
@@ -89,8 +93,11 @@ class Demonstration:
         def listen(node: int) -> Callable[[str], None]:
             return lambda line: ready[node].set() if " ready" in line else None
 
+        paged = importlib.util.find_spec("aiohttp") is not None
         for node in NODES:
             arguments = ["-m", "spindle.cli", "daemon", "--node", str(node), "--runtime-dir", str(self._runtime)]
+            if node == PAGE_NODES[0] and paged:
+                arguments += ["--web", "127.0.0.1:0"]
             arguments += ["--journal-dir", str(self._journal_dir(node)), "--set", f"network.fabric={self.plan.fabric}"]
             self._daemons[node] = await Child.start(
                 f"daemon {node}", arguments, self.directory, environment=self._environment(node), on_line=listen(node)
@@ -101,6 +108,19 @@ class Demonstration:
             attaching = partial(attach, runtime_dir=self._runtime, node_id=node, name="demo")
             self._sessions[node] = await _in_thread(attaching)
         await self._until(self._group_complete, START_TIMEOUT_S, "one view of all nodes")
+        self._page = await self._page_address() if paged else ""
+        self.say(f"in a browser: {self._page}" if self._page else
+                 "no page for browsers: the cockpit's package aiohttp is not installed, or it did not start")
+
+    async def _page_address(self) -> str:
+        """Where two displays are shown side by side in a browser; empty if the cockpit doesn't get there."""
+        path = self._runtime / "domain-0" / f"cockpit-{PAGE_NODES[0]}.url"
+        try:
+            await self._until(lambda: _in_thread(path.exists), PAGE_TIMEOUT_S, "the cockpit's address")
+        except DemoFailed:
+            return ""
+        base, _, token = path.read_text().strip().partition("/#token=")
+        return f"{base}/f?{','.join(map(str, PAGE_NODES))}#t={token}"
 
     async def _group_complete(self) -> bool:
         views = [await _in_thread(session.view) for session in self._sessions.values()]
@@ -166,7 +186,8 @@ class Demonstration:
         for child in (owner, *publishers.values()):
             await child.until_report("ready", START_TIMEOUT_S)
         self._display = await self._start_program(
-            "flight display", "primary_flight_display.py", DISPLAY_NODE, terminal=plan.terminal, on_line=self.say
+            "flight display", "primary_flight_display.py", DISPLAY_NODE,
+            *(["--note", self._page] if self._page and plan.terminal else []), terminal=plan.terminal, on_line=self.say
         )
         await asyncio.sleep(max(0.0, began + plan.seconds / 2 - time.time()))
         await self._kill(owner)

@@ -21,7 +21,11 @@ TYPE_HASH_BYTES_MAX = 64
 EVOLVES = b"~"  # first byte of a type hash: readers and writers settle among themselves who understands whom
 KIND_BYTES = 9  # of such a hash, from the first: what all types of the topic have in common
 SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
-SIZE_MAX_LIMIT = 64 << 20  # bytes of one message
+SIZE_MAX_LIMIT = 64 << 20  # bytes of one slot
+ENTRY_BYTES = 32  # what stands in a slot for a larger message, whose bytes go beside; a smaller slot takes none
+# What a type may ask for by its largest sample: a ring has 8 slots at least, and every member one for each sender.
+SLOT_OF_TYPE_MAX = 1 << 20
+LARGE_SAMPLE_MAX = 4 << 30  # bytes of such a message; nodes may be configured to take less
 TAG_MAX = 0xFF  # of a message, what it is to the layer above; 0: an ordinary one
 WINDOW_MAX = 65536  # slots of one sender's ring
 EFFECTS = 256  # one for each tag
@@ -70,7 +74,8 @@ class TopicSpec:
     type_hash        identifies the type's layout; equal hashes mean that both sides understand each other's payloads.
                      Of hashes that begin with EVOLVES only KIND_BYTES must be equal, and their types' names need not
     level            see `spindle.group.levels`
-    size_max         largest message, bytes; 0 = as the declaring node is configured ([topics] size_max, 16384)
+    size_max         bytes of a slot; larger messages go beside (`takes_large`). 0 = as the declaring node is configured
+                     ([topics] size_max, 16384)
     window           slots of each sender's ring; 0 = as the declaring node is configured, or chosen from size_max
     history_depth    messages a volatile or logged topic keeps for late joiners; 0 = as many as history_bytes hold
     history_bytes    memory for them at each subscribing node; 0 = the node's default
@@ -148,6 +153,11 @@ class TopicSpec:
                               "timing, with a tag of the message that says what time it is")
 
     @property
+    def takes_large(self) -> bool:
+        """True if messages may be larger than a slot."""
+        return self.size_max >= ENTRY_BYTES
+
+    @property
     def time_tag(self) -> int:
         """Tag of the message that says what time it is; 0: none does."""
         return bytes(one & TIMING_SAYS for one in self.timing).index(TIMING_WORD) if self.timing else 0
@@ -188,16 +198,40 @@ class TopicSpec:
             agreed, other = getattr(self, field), getattr(wanted, field)
             named = field == "type_hash" and self.type_name != wanted.type_name  # the names say enough
             if agreed != other and not named and not (field == "size_max" and other == 0):
-                differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}")
+                parts = _record_differences(agreed, other) if field == "type_name" else []
+                differences.append(f"{field} is {_show(agreed)} in the group, you want {_show(other)}"
+                                   f"{' (' + '; '.join(parts) + ')' if parts else ''}")
         for field in ("window", "departure"):
             agreed, other = getattr(self, field), getattr(wanted, field)
             if other and other != agreed:
                 differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
-            anew = "" if self.level is Level.LOGGED else (
-                f". If nobody has it open, `spindle topics {self.name} --delete` lets it be declared anew")
+            anew = (
+                ". It is logged, and what is on disk would not fit: to declare it anew, stop all nodes and put its "
+                'journals aside, as docs/operations.md, "Journals", says') if self.level is Level.LOGGED else (
+                ". It can be declared anew as soon as no program has a reader or writer of it any more; "
+                f"`spindle topics {self.name}` shows those that have")
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
                                 f"Use the same definition or another topic name{anew}")
+
+
+def _record_differences(agreed: str, other: str) -> list[str]:
+    """Field by field, if both are the names of NumPy records, in full; else nothing."""
+    ours, theirs = _record_fields(agreed), _record_fields(other)
+    if not ours or not theirs:
+        return []
+    found = [f"field {name} is {kind} there, {theirs[name]} here" if name in theirs else f"you have no field {name}"
+             for name, kind in ours.items() if theirs.get(name) != kind]
+    found += [f"the group has no field {name}" for name in theirs if name not in ours]
+    return found or ["the fields are in another order"]
+
+
+def _record_fields(type_name: str) -> dict[str, str]:
+    """Fields of "numpy(name:kind,...)"; nothing if it is no such name, or cut."""
+    if not type_name.startswith("numpy(") or not type_name.endswith(")") or type_name.endswith("...)"):
+        return {}
+    parts = [part.rpartition(":") for part in type_name[len("numpy("):-1].split(",")]
+    return {name: kind for name, colon, kind in parts} if all(colon and name for name, colon, _ in parts) else {}
 
 
 def _show(value: object) -> str:

@@ -47,7 +47,7 @@ from spindle.journal.format import (
     encode_keys,
     padding_header,
 )
-from spindle.journal.growing import RESERVE_MIN, GrowingFile, begin, round_up
+from spindle.journal.growing import RESERVE_MIN, GrowingFile, NoRoom, begin, round_up
 from spindle.journal.names import UNFINISHED_SUFFIX, file_name
 from spindle.journal.relays import Relays, identity_of
 
@@ -179,18 +179,20 @@ class JournalFile(GrowingFile):
     def append(self, run: Sequence[Pair]) -> None:
         """Write one commit, not yet synced. All of `run` (at least one message) belongs to one view, its sequence
         numbers rise by less than SEQUENCE_SPAN over all, its indexes by one each. Raises JournalError if they don't,
-        OSError if the disk refuses."""
+        OSError if the disk refuses; after NoRoom the same may be tried again."""
         first = run[0][1]
         view_id, first_sequence, first_index = first.view_id, first.sequence, first.index
         parts: list[bytes] = []
         channel_records: list[bytes] = []
         entries: dict[int, list[int]] = {}
         # Channels stand before all messages of the chunk, so a reader finds them without walking it.
+        fresh: list[tuple[int, int]] = []
         relayed: dict[int, int] = {}  # channel of a writer on a host without a node -> timestamp of its last message
         writers: dict[int, int] = {}  # channel -> identity of that writer
         for key in dict.fromkeys(self._channel_of(payload, info) for payload, info in run):
             if key not in self._channels:
                 self._channels[key] = len(self._channels) + 1
+                fresh.append(key)
                 channel_records.append(encode_channel(self.head, self._channels[key], *key))
             if identity := identity_of(key[1]):
                 relayed[self._channels[key]], writers[self._channels[key]] = 0, identity
@@ -246,7 +248,12 @@ class JournalFile(GrowingFile):
             channel_records=channel_records, record_length=len(seal), record=record, keys_length=len(keys_record),
             keys=keys if keys_record else (),
         )
-        self.show(chunk, [body, indexes, keys_record, seal], layout.end)
+        try:
+            self.show(chunk, [body, indexes, keys_record, seal], layout.end)
+        except NoRoom:  # the next attempt brings its channels again
+            for key in fresh:
+                del self._channels[key]
+            raise
         self._summary.add(layout)
         self._last_layout = layout
         for channel, published in relayed.items():

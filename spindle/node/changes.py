@@ -97,6 +97,7 @@ class Changes:
         self._suspect_unreachable()
         self.drive()
         self.topics.timekeeper.look()
+        self.topics.larges.look()
 
     def _suspect_unreachable(self) -> None:
         """A data connection that broke has lost posts, so its member can't be a part of this epoch any more."""

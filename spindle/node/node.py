@@ -45,11 +45,18 @@ from spindle.joining.bootstrap import (
 )
 from spindle.joining.calling_back import CallingBack
 from spindle.joining.entering import Entry
+from spindle.large.service import KINDS as LARGE_KINDS
+from spindle.large.service import NodeLarge, is_for_large
 from spindle.logs import about_failure
 from spindle.membership import messages as m
 from spindle.membership.codec import message_from_wire, message_to_wire
 from spindle.membership.machine import Phase
 from spindle.node.changes import Changes
+from spindle.node.hold_ups import HoldUps
+from spindle.node.operating import Operating
+from spindle.node.status import figures_of, status_of
+from spindle.node.telling import KINDS as TELLING_KINDS
+from spindle.node.telling import Telling
 from spindle.pool.service import KINDS as LINK_KINDS
 from spindle.pool.service import NodeLinks, is_for_links
 from spindle.proto import node_pb2 as pb
@@ -58,6 +65,7 @@ from spindle.relay.claims import KINDS as RELAY_KINDS
 from spindle.relay.claims import RelayClaims
 from spindle.restart.questions import KINDS
 from spindle.topics.announcements import Announcements
+from spindle.topics.journals import Halts
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.table import TopicTable, check_start_index
 from spindle.topics.types import KINDS as TYPE_KINDS
@@ -71,6 +79,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.leases import Lease
     from spindle.security.access import Credentials
+    from spindle.topics.larges import LargeSamples
     from spindle.transport.network import DataHello, Network
     from spindle_core.counters import Counters
     from spindle_core.engine import Engine
@@ -100,6 +109,8 @@ class Node:
         self._entry: Entry | None = None  # how it got into the group
         self._peers = Peers(config, self._on_message, self._on_peer, self._on_gone, self._on_ended, self.fail)
         self._calling_back = CallingBack(self._peers, self._heard, self._spawn)
+        self.status_told: Callable[[], dict[str, Any]] = self.status  # to other nodes, with what is attached here
+        self.telling = Telling(self._peers, self._told, self._spawn)
         self._announcements = Announcements(self._peers.broadcast, self._peers.send, self._tell)
         self._reception: Reception | None = None
         self._network: Network | None = None
@@ -108,6 +119,7 @@ class Node:
         self._listeners: list[Callable[[Event], None]] = []
         self.relays: RelayClaims  # of external clients
         self.links: NodeLinks
+        self.large: NodeLarge  # samples
         self._changed = asyncio.Event()  # of anything that start() or stop() wait for
         self._tasks: set[asyncio.Task[Any]] = set()
         self._started = self._closed = False
@@ -115,6 +127,7 @@ class Node:
         self._error: SpindleError | None = None
         self._ended: asyncio.Future[None] | None = None
         self._started_s = time.monotonic()
+        self.operating = Operating(self._running_changes, self._peers)
 
     # --- life
 
@@ -153,7 +166,13 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
+                    self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
+                    halts = Halts(self.node_id, self.announce_endpoint, self.withdraw_endpoint)
+                    self._changes.topics.on_halt = halts.heard
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
+                    self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._endpoint_of,
+                                           self._spawn)
+                    self._changes.topics.larges.service = self.large
                     self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()
                     self._entry = Entry(config, self._peers, self._changes, self._network, self._changed,
@@ -161,6 +180,7 @@ class Node:
                     await self._entry.enter(found, deadline)
                     await self._entry.until_serving(deadline)
                     self._serving = True
+                    self._hold_ups.start()
                 finally:
                     for one in found:
                         one.close()
@@ -185,12 +205,16 @@ class Node:
 
     def _token_for(self, hello: DataHello) -> bytes | None:
         """What the opener of a data connection has to know; None: nobody is expected."""
+        if is_for_large(hello):
+            return self.large.token_for(hello) if self._started else None
         if is_for_links(hello):
             return self.links.token_for(hello) if self._started else None
         return self._changes.next.token_for(hello)
 
     def _take_stream(self, hello: DataHello, fd: int) -> None:
-        if is_for_links(hello):
+        if is_for_large(hello):
+            self.large.take_stream(hello, fd)
+        elif is_for_links(hello):
             self.links.neighbours.take_stream(hello, fd)
         else:
             self._changes.next.take_stream(hello, fd)
@@ -277,7 +301,10 @@ class Node:
         self._peers.refusing = stopped
         if self._started:
             self.relays.stop(stopped)
+            self.telling.stop(stopped)
+            self._hold_ups.stop()
             self.links.stop(stopped)
+            self.large.stop(stopped)
             self._changes.topics.stop(stopped)
             self._changes.stop()
             self.engine.stop(disconnect=False)
@@ -288,6 +315,7 @@ class Node:
         finally:
             if self._started:
                 self.engine.disconnect()
+                self._changes.next.disconnect()
         if self._network is not None:
             await self._network.ended()
         if self._started:
@@ -313,6 +341,11 @@ class Node:
         return task
 
     # --- for applications and their attachment
+
+    @property
+    def large_samples(self) -> LargeSamples:
+        """Those of its topics."""
+        return self._changes.topics.larges
 
     def reserve_descriptors(self) -> None:
         """From now on applications get no descriptors that the next view may need."""
@@ -425,9 +458,21 @@ class Node:
     def status(self) -> dict[str, Any]:
         """What there is to know, fit for JSON: node_id, domain_id, name, uptime_s, phase, awaiting, view_id, group_id,
         members, topics (with the local log's and journal's figures, and the stability numbers of all members)."""
-        from spindle.node.status import status_of
-
         return status_of(self.config, self._changes, self._started_s)
+
+    def figures(self) -> dict[str, Any]:
+        """Of the status, what changes all the time: counters, processor time, and the numbers of each topic that this
+        node is a member of."""
+        return figures_of(self._changes, self._started_s)
+
+    def _told(self, figures: bool) -> dict[str, Any]:
+        if not self._started or self._closed:
+            return {"node_id": self.node_id}
+        return self.figures() if figures else self.status_told()
+
+    def _running_changes(self) -> Changes:
+        self._running()
+        return self._changes
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:
@@ -476,10 +521,16 @@ class Node:
             self._announcements.heard(peer.node_id, message.endpoint_added)
         elif kind == "endpoint_removed":
             self._announcements.heard_gone(peer.node_id, message.endpoint_removed.guid)
+        elif kind == "leave_asked":
+            self.operating.hear(self.node_id, message.leave_asked.by)
         elif kind in LINK_KINDS:
             self.links.heard(peer, kind, message, fds)
+        elif kind in LARGE_KINDS:
+            self.large.heard(peer, kind, message, fds)
         elif kind in TYPE_KINDS:
             self._changes.topics.types.take((peer.node_id, peer.incarnation), message)
+        elif kind in TELLING_KINDS:
+            self.telling.take(peer.node_id, message)
         elif kind in RELAY_KINDS:
             self.relays.take(peer.node_id, message)
         elif kind in KINDS:
@@ -504,11 +555,13 @@ class Node:
 
     def _on_gone(self, peer: Peer) -> None:
         self._announcements.drop_node(peer.node_id)
+        self.telling.gone(peer.node_id)
         if self._started:
             self._changes.topics.types.gone()
         self._changed.set()
         if self._started:
             self.links.gone(peer)
+            self.large.gone(peer)
         if self._started and not self._closed and not peer.cut:
             self._changes.peer_gone(self._known_member(peer), left=peer.left, why=peer.why, ended=peer.ended)
 
@@ -535,6 +588,7 @@ class Node:
             self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()
         self.relays.installed(view)
+        self._changes.topics.larges.installed(view)
         self._tell(Event(VIEW, view=self.view()))
         self._on_revised(view, before)
 

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "list_types", "open_link", "close_link", "offer_region", "end_region")
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "list_types", "open_link", "close_link", "offer_region", "end_region", "make_large", "hand_over_large", "drop_large", "open_large", "list_happenings", "cast_out", "leave_group")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,13 @@ class Request(_message.Message):
     CLOSE_LINK_FIELD_NUMBER: _ClassVar[int]
     OFFER_REGION_FIELD_NUMBER: _ClassVar[int]
     END_REGION_FIELD_NUMBER: _ClassVar[int]
+    MAKE_LARGE_FIELD_NUMBER: _ClassVar[int]
+    HAND_OVER_LARGE_FIELD_NUMBER: _ClassVar[int]
+    DROP_LARGE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_LARGE_FIELD_NUMBER: _ClassVar[int]
+    LIST_HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
+    CAST_OUT_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_GROUP_FIELD_NUMBER: _ClassVar[int]
     number: int
     declare_topic: DeclareTopic
     open_writer: OpenWriter
@@ -46,7 +53,14 @@ class Request(_message.Message):
     close_link: CloseLink
     offer_region: OfferRegion
     end_region: EndRegion
-    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., list_types: _Optional[_Union[ListTypes, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ...) -> None: ...
+    make_large: MakeLarge
+    hand_over_large: HandOverLarge
+    drop_large: DropLarge
+    open_large: OpenLarge
+    list_happenings: ListHappenings
+    cast_out: CastOut
+    leave_group: LeaveGroup
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., list_types: _Optional[_Union[ListTypes, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ..., make_large: _Optional[_Union[MakeLarge, _Mapping]] = ..., hand_over_large: _Optional[_Union[HandOverLarge, _Mapping]] = ..., drop_large: _Optional[_Union[DropLarge, _Mapping]] = ..., open_large: _Optional[_Union[OpenLarge, _Mapping]] = ..., list_happenings: _Optional[_Union[ListHappenings, _Mapping]] = ..., cast_out: _Optional[_Union[CastOut, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ...) -> None: ...
 
 class DeclareTopic(_message.Message):
     __slots__ = ("spec",)
@@ -190,6 +204,40 @@ class EndRegion(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
+class MakeLarge(_message.Message):
+    __slots__ = ("port", "size", "timeout_ms")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    size: int
+    timeout_ms: int
+    def __init__(self, port: _Optional[int] = ..., size: _Optional[int] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class HandOverLarge(_message.Message):
+    __slots__ = ("port", "number")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    number: int
+    def __init__(self, port: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class DropLarge(_message.Message):
+    __slots__ = ("port", "number")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    number: int
+    def __init__(self, port: _Optional[int] = ..., number: _Optional[int] = ...) -> None: ...
+
+class OpenLarge(_message.Message):
+    __slots__ = ("port", "id")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    id: int
+    def __init__(self, port: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
+
 class ListTopics(_message.Message):
     __slots__ = ("topic",)
     TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -207,8 +255,30 @@ class GetView(_message.Message):
     def __init__(self) -> None: ...
 
 class GetStatus(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("group", "figures")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    group: bool
+    figures: bool
+    def __init__(self, group: bool = ..., figures: bool = ...) -> None: ...
+
+class ListHappenings(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: int
+    def __init__(self, after: _Optional[int] = ...) -> None: ...
+
+class CastOut(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    def __init__(self, node_id: _Optional[int] = ...) -> None: ...
+
+class LeaveGroup(_message.Message):
+    __slots__ = ("node_id",)
+    NODE_ID_FIELD_NUMBER: _ClassVar[int]
+    node_id: int
+    def __init__(self, node_id: _Optional[int] = ...) -> None: ...
 
 class NodeFrame(_message.Message):
     __slots__ = ("refusal", "welcome", "reply", "event")
@@ -247,7 +317,7 @@ class Welcome(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "types", "link", "offered")
+    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "types", "link", "offered", "large", "large_opened", "happenings")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +330,9 @@ class Reply(_message.Message):
     TYPES_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     OFFERED_FIELD_NUMBER: _ClassVar[int]
+    LARGE_FIELD_NUMBER: _ClassVar[int]
+    LARGE_OPENED_FIELD_NUMBER: _ClassVar[int]
+    HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
     number: int
     topic: TopicInfo
     writer: WriterOpened
@@ -272,7 +345,22 @@ class Reply(_message.Message):
     types: TypeList
     link: LinkOpened
     offered: RegionOffered
-    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., types: _Optional[_Union[TypeList, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ...) -> None: ...
+    large: LargeMade
+    large_opened: LargeOpened
+    happenings: HappeningList
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., types: _Optional[_Union[TypeList, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ..., large: _Optional[_Union[LargeMade, _Mapping]] = ..., large_opened: _Optional[_Union[LargeOpened, _Mapping]] = ..., happenings: _Optional[_Union[HappeningList, _Mapping]] = ...) -> None: ...
+
+class LargeMade(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class LargeOpened(_message.Message):
+    __slots__ = ("size",)
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    size: int
+    def __init__(self, size: _Optional[int] = ...) -> None: ...
 
 class LinkOpened(_message.Message):
     __slots__ = ("link", "buffer")
@@ -341,6 +429,12 @@ class TopicList(_message.Message):
     def __init__(self, topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ...) -> None: ...
 
 class Status(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: str
+    def __init__(self, json: _Optional[str] = ...) -> None: ...
+
+class HappeningList(_message.Message):
     __slots__ = ("json",)
     JSON_FIELD_NUMBER: _ClassVar[int]
     json: str

@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerMessage(_message.Message):
-    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out", "type_held", "type_known", "type_over", "link_offer", "link_map", "link_mapped", "link_over")
+    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out", "type_held", "type_known", "type_over", "status_query", "status_part", "link_offer", "link_map", "link_mapped", "link_over", "large_ask", "large_here", "large_coming", "large_lacking", "large_reach", "large_token", "large_unwanted", "leave_asked")
     CURRENT_VIEW_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -34,10 +34,20 @@ class PeerMessage(_message.Message):
     TYPE_HELD_FIELD_NUMBER: _ClassVar[int]
     TYPE_KNOWN_FIELD_NUMBER: _ClassVar[int]
     TYPE_OVER_FIELD_NUMBER: _ClassVar[int]
+    STATUS_QUERY_FIELD_NUMBER: _ClassVar[int]
+    STATUS_PART_FIELD_NUMBER: _ClassVar[int]
     LINK_OFFER_FIELD_NUMBER: _ClassVar[int]
     LINK_MAP_FIELD_NUMBER: _ClassVar[int]
     LINK_MAPPED_FIELD_NUMBER: _ClassVar[int]
     LINK_OVER_FIELD_NUMBER: _ClassVar[int]
+    LARGE_ASK_FIELD_NUMBER: _ClassVar[int]
+    LARGE_HERE_FIELD_NUMBER: _ClassVar[int]
+    LARGE_COMING_FIELD_NUMBER: _ClassVar[int]
+    LARGE_LACKING_FIELD_NUMBER: _ClassVar[int]
+    LARGE_REACH_FIELD_NUMBER: _ClassVar[int]
+    LARGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    LARGE_UNWANTED_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_ASKED_FIELD_NUMBER: _ClassVar[int]
     current_view: View
     join: JoinRequest
     topic_request: TopicRequest
@@ -63,11 +73,21 @@ class PeerMessage(_message.Message):
     type_held: TypeHeld
     type_known: TypeKnown
     type_over: TypeOver
+    status_query: StatusQuery
+    status_part: StatusPart
     link_offer: LinkOffer
     link_map: LinkMap
     link_mapped: LinkMapped
     link_over: LinkOver
-    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., type_held: _Optional[_Union[TypeHeld, _Mapping]] = ..., type_known: _Optional[_Union[TypeKnown, _Mapping]] = ..., type_over: _Optional[_Union[TypeOver, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ..., link_over: _Optional[_Union[LinkOver, _Mapping]] = ...) -> None: ...
+    large_ask: LargeAsk
+    large_here: LargeHere
+    large_coming: LargeComing
+    large_lacking: LargeLacking
+    large_reach: LargeReach
+    large_token: LargeToken
+    large_unwanted: LargeUnwanted
+    leave_asked: LeaveAsked
+    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., type_held: _Optional[_Union[TypeHeld, _Mapping]] = ..., type_known: _Optional[_Union[TypeKnown, _Mapping]] = ..., type_over: _Optional[_Union[TypeOver, _Mapping]] = ..., status_query: _Optional[_Union[StatusQuery, _Mapping]] = ..., status_part: _Optional[_Union[StatusPart, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ..., link_over: _Optional[_Union[LinkOver, _Mapping]] = ..., large_ask: _Optional[_Union[LargeAsk, _Mapping]] = ..., large_here: _Optional[_Union[LargeHere, _Mapping]] = ..., large_coming: _Optional[_Union[LargeComing, _Mapping]] = ..., large_lacking: _Optional[_Union[LargeLacking, _Mapping]] = ..., large_reach: _Optional[_Union[LargeReach, _Mapping]] = ..., large_token: _Optional[_Union[LargeToken, _Mapping]] = ..., large_unwanted: _Optional[_Union[LargeUnwanted, _Mapping]] = ..., leave_asked: _Optional[_Union[LeaveAsked, _Mapping]] = ...) -> None: ...
 
 class LinkOffer(_message.Message):
     __slots__ = ("directory", "token", "attempt")
@@ -98,6 +118,84 @@ class LinkMapped(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     key: int
     def __init__(self, key: _Optional[int] = ...) -> None: ...
+
+class LeaveAsked(_message.Message):
+    __slots__ = ("by",)
+    BY_FIELD_NUMBER: _ClassVar[int]
+    by: str
+    def __init__(self, by: _Optional[str] = ...) -> None: ...
+
+class StatusQuery(_message.Message):
+    __slots__ = ("number", "figures")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FIGURES_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    figures: bool
+    def __init__(self, number: _Optional[int] = ..., figures: bool = ...) -> None: ...
+
+class StatusPart(_message.Message):
+    __slots__ = ("number", "json", "last")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    json: bytes
+    last: bool
+    def __init__(self, number: _Optional[int] = ..., json: _Optional[bytes] = ..., last: bool = ...) -> None: ...
+
+class LargeAsk(_message.Message):
+    __slots__ = ("number", "large_id", "size")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LARGE_ID_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    large_id: int
+    size: int
+    def __init__(self, number: _Optional[int] = ..., large_id: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+
+class LargeHere(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class LargeUnwanted(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class LargeComing(_message.Message):
+    __slots__ = ("number", "reached", "waits")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    REACHED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    reached: int
+    waits: bool
+    def __init__(self, number: _Optional[int] = ..., reached: _Optional[int] = ..., waits: bool = ...) -> None: ...
+
+class LargeLacking(_message.Message):
+    __slots__ = ("number", "why")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    why: str
+    def __init__(self, number: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class LargeReach(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class LargeToken(_message.Message):
+    __slots__ = ("number", "token")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    token: bytes
+    def __init__(self, number: _Optional[int] = ..., token: _Optional[bytes] = ...) -> None: ...
 
 class Member(_message.Message):
     __slots__ = ("node_id", "incarnation", "address", "pid", "uid", "name", "view_floor", "host", "endpoint", "fabrics", "rdma_network")
@@ -566,7 +664,7 @@ class RestartRecorded(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class HistoryMessage(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing", "tag", "key")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "missing", "tag", "key", "large")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -578,6 +676,7 @@ class HistoryMessage(_message.Message):
     MISSING_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    LARGE_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -589,7 +688,8 @@ class HistoryMessage(_message.Message):
     missing: int
     tag: int
     key: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ..., tag: _Optional[int] = ..., key: _Optional[int] = ...) -> None: ...
+    large: bool
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., missing: _Optional[int] = ..., tag: _Optional[int] = ..., key: _Optional[int] = ..., large: bool = ...) -> None: ...
 
 class Farewell(_message.Message):
     __slots__ = ("kind", "text", "cast_out")

@@ -18,12 +18,16 @@ class Ability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     NONE: _ClassVar[Ability]
     KEEPS_TYPES: _ClassVar[Ability]
+    GIVES_LARGE: _ClassVar[Ability]
+    TELLS_STATUS: _ClassVar[Ability]
 UNKNOWN: Role
 PEER: Role
 APPLICATION: Role
 CONTACT: Role
 NONE: Ability
 KEEPS_TYPES: Ability
+GIVES_LARGE: Ability
+TELLS_STATUS: Ability
 
 class Opening(_message.Message):
     __slots__ = ("magic", "role", "protocol", "domain_id", "node_id", "incarnation", "name", "release", "settings", "abilities")

@@ -31,7 +31,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.restart.archive import in_thread, plain
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
-from spindle.restart.pieces import Gatherer
+from spindle.restart.pieces import Gatherer, message_max
 from spindle.restart.questions import Questions
 from spindle.restart.restorer import Ask, Fill, Follow, Record, Restorer, Settle, Step
 from spindle.restart.streams import Refused, Stream, Unavailable
@@ -242,7 +242,7 @@ class CatchingUp:
         request = pb.HistoryRequest(
             topic=self.local.spec.name, view_id=self._entered, empty=self.last == NOTHING,
             lives=lives_to_wire(self._lives), end=order_to_wire(self.last))
-        gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
+        gatherer = Gatherer(self.local.spec.name, message_max(self.local.spec))
         table: TableState | None = None
         stream = self._questions.stream(guide, request)
         with stream:
@@ -488,7 +488,7 @@ class CatchingUp:
         request = pb.HistoryRequest(
             topic=self.local.spec.name, view_id=action.view_id, from_disk=True, empty=self.last == NOTHING,
             end=order_to_wire(self.last), until=order_to_wire(decision.end))
-        gatherer = Gatherer(self.local.spec.name, self.local.spec.size_max)
+        gatherer = Gatherer(self.local.spec.name, message_max(self.local.spec))
         with self._questions.stream(decision.source, request) as stream:
             last = False
             while not last:

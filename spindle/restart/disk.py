@@ -29,6 +29,7 @@ from spindle.journal.relays import Relays
 from spindle.journal.scan import State
 from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary
 from spindle.restart.ledger import Ledger
+from spindle.restart.pieces import ENTRY_SIZE
 
 FORKED_SUFFIX = ".forked"
 DAMAGED_SUFFIX = ".damaged"
@@ -233,36 +234,52 @@ def _first_damage(files: Files, paths: list[Path]) -> tuple[int, int]:
     return len(paths), 0
 
 
-def begin_of_end(store: Store, count_max: int, bytes_max: int, overhead: int) -> Order:
+def begin_of_end(store: Store, count_max: int, bytes_max: int, overhead: int, size_max: int, large_max: int) -> Order:
     """Where the end of the journal begins: at most `count_max` messages (0: any number) that take `bytes_max` with
-    `overhead` bytes for each; what a late reader would still be given if the node had never stopped. NOTHING if there
-    are none; `messages_from` reads them."""
+    `overhead` bytes for each; what a late reader would still be given if the node had never stopped. Of those larger
+    than `size_max` only their entries count there, and up to `large_max` bytes of their own are taken, or one that has
+    more. NOTHING if there are none; `messages_from` reads them."""
     count, size, begin = count_max or sys.maxsize, bytes_max, NOTHING
+    large, has_large = large_max, False
     for _, path in reversed(journal_numbers(store.files, store.directory, store.topic, store.node_id)):
         # A file may have tens of thousands of commits: four numbers of each are kept, and no object.
-        counts, sizes, views, sequences = (array("Q") for _ in range(4))
-        for layout, body, _ in _commits(store, path):
+        counts, sizes, larges, views, sequences = (array("Q") for _ in range(5))
+        for layout, body, channels in _commits(store, path):
             record = layout.record
+            small, beside = _payload_bytes(layout, body), 0
+            if small > size_max:  # perhaps
+                costs = [_cost(one.payload, size_max) for one in messages_of(store.topic, layout, body, channels)]
+                small, beside = (sum(column) for column in zip(*costs, strict=True))
             counts.append(record.count)
-            sizes.append(_payload_bytes(layout, body) + record.count * overhead)
+            sizes.append(small + record.count * overhead)
+            larges.append(beside)
             views.append(record.view_id)
             sequences.append(record.sequence)
         for place in range(len(counts) - 1, -1, -1):
-            count, size = count - counts[place], size - sizes[place]
-            if count < 0 or size < 0:
-                return _first_that_fits(store, path, place, count, size, overhead, begin)
+            count, size, large = count - counts[place], size - sizes[place], large - larges[place]
+            if count < 0 or size < 0 or (large < 0 and (has_large or counts[place] > 1)):
+                return _first_that_fits(store, path, place, (count, size, large), overhead, size_max, begin)
+            has_large = has_large or larges[place] > 0
             begin = views[place], sequences[place]
     return begin
 
 
-def _first_that_fits(store: Store, path: Path, place: int, count: int, size: int, overhead: int, begin: Order) -> Order:
-    """Of a commit that is too much by -count messages or -size bytes: its first message from which on all fit; `begin`
-    if none does."""
+def _cost(payload: bytes, size_max: int) -> tuple[int, int]:
+    """Bytes that a message takes in a log, and beside it."""
+    return (len(payload), 0) if len(payload) <= size_max else (ENTRY_SIZE, len(payload))
+
+
+def _first_that_fits(store: Store, path: Path, place: int, left: tuple[int, int, int], overhead: int, size_max: int,
+                     begin: Order) -> Order:
+    """Of a commit that is too much, by messages, bytes, or bytes of large ones, of which `left` says what is left when
+    it is taken: its first message from which on all fit; `begin` if none does."""
+    count, size, large = left
     layout, body, channels = next(itertools.islice(_commits(store, path), place, None))
     for message in messages_of(store.topic, layout, body, channels):
-        if count >= 0 and size >= 0:
+        if count >= 0 and size >= 0 and large >= 0:
             return message.view_id, message.sequence
-        count, size = count + 1, size + len(message.payload) + overhead
+        small, beside = _cost(message.payload, size_max)
+        count, size, large = count + 1, size + small + overhead, large + beside
     return begin
 
 

@@ -57,10 +57,11 @@ class Giving:
     connected; local(name) and view() look up."""
 
     def __init__(self, archive: Archive, node_id: int, send: Callable[[int, pb.PeerMessage], Awaitable[bool]],
-                 local: Callable[[str], TopicHere | None], view: Callable[[], View | None], log_capacity: int) -> None:
+                 local: Callable[[str], TopicHere | None], view: Callable[[], View | None], log_capacity: int,
+                 large_capacity: int) -> None:
         self._archive, self._me = archive, node_id
         self._send, self._local, self._view = send, local, view
-        self._log_capacity = log_capacity
+        self._log_capacity, self._large_capacity = log_capacity, large_capacity
         self._pinned: dict[Pin, Donation] = {}
         self._given: dict[tuple[int, int], tuple[asyncio.Task[None], Window]] = {}  # by asker and number of the request
 
@@ -242,7 +243,9 @@ class Giving:
         store, until = self._archive.store(request.topic), order_from_wire(request.until)
         if request.empty:
             spec, after = self._spec_of(request.topic), NOTHING
-            begin = await in_thread(_begin_for, store, spec, self._log_capacity, 0)
+            size_max = spec.size_max if spec is not None else self._log_capacity
+            begin = await in_thread(
+                _begin_for, store, spec, self._log_capacity, 0, size_max, self._large_capacity)
             messages = map(plain, messages_from(store, begin, until))
             if begin == NOTHING or begin > until:
                 begin = until[0], until[1] + 1
@@ -291,14 +294,15 @@ def _without_hole(end: Order, begin: Order) -> Order:
     return NOTHING if begin > end else end
 
 
-def _begin_for(store: Store, spec: TopicSpec | None, bytes_max: int, overhead: int) -> Order:
+def _begin_for(store: Store, spec: TopicSpec | None, bytes_max: int, overhead: int, size_max: int, large_max: int
+               ) -> Order:
     """Where the history begins for a node that has nothing of the journal: as far back as late readers are given of it;
     of a topic with keys at the beginning, for what is kept of each key follows from all messages, at whatever node."""
     from spindle.restart.disk import begin_of_end, first_message
 
     if spec is not None and spec.effects:
         return first_message(store)
-    return begin_of_end(store, spec.history_depth if spec is not None else 0, bytes_max, overhead)
+    return begin_of_end(store, spec.history_depth if spec is not None else 0, bytes_max, overhead, size_max, large_max)
 
 
 def _pin_of(node_id: int, request: pb.HistoryRequest) -> Pin:
@@ -345,7 +349,7 @@ async def _from_log(donation: Donation, after: Order = NOTHING, before: Order | 
 async def _from_table(local: TopicHere) -> AsyncGenerator[pb.HistoryChunk, None]:
     """What is kept of each key here, as it is now. It stands for all that came before the asker's membership, and
     perhaps for more: whoever has this table, and then what comes after it, lacks nothing."""
-    from spindle_core.delivery import table_messages
+    from spindle_core.table_copy import table_messages
 
     assert local.log is not None
     with local.engine.parked():

@@ -76,11 +76,12 @@ class Donation:
             return None
         if self._reader is None:
             self._reader = local_reader(self._engine, self._log, self._cursor)
+            self._reader.entries = True
             if self.over:  # there is nothing before the cut
                 return None
         for payload, info in self._reader.take_pairs(1):
             return Message(payload, info.sender, info.sequence, info.view_id, info.source_timestamp, info.writer,
-                           info.reception_timestamp, info.relay, info.tag, info.key)
+                           info.reception_timestamp, info.relay, info.tag, info.key, info.large)
         return None
 
     @property

@@ -15,16 +15,31 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from spindle.errors import WireError
-from spindle.group.topics import TAG_MAX
+from spindle.group.levels import Level
+from spindle.group.topics import TAG_MAX, TopicSpec
 from spindle.proto import node_pb2 as pb
 from spindle.restart.chain import Order
 
 CHUNK_BYTES = 128 << 10  # payload of one chunk
 CHUNK_MESSAGES = 1024
 PIECE_COST = 64  # bytes that a message or piece is taken to cost beside its payload
+JOURNAL_SAMPLE_MAX = 64 << 20  # bytes of a sample of a logged topic: its journal writes it as one message
+ENTRY_SIZE = 32  # bytes of what stands in the order for a large sample
+ENTRY_SAYS = slice(16, 32)  # of that: the sample's first and last bytes, where it says something of time
 OVER_COST = 32  # ... and a key that is over
 CHUNK_COST_MAX = CHUNK_BYTES + CHUNK_MESSAGES * PIECE_COST
 WRITER_ID_MAX = 0xFFFF  # of one node, as messages carry it
+
+
+def entry_id(entry: bytes) -> int:
+    """Of a large sample."""
+    return int.from_bytes(entry[:8], "little")
+
+
+def message_max(spec: TopicSpec) -> int:
+    """Bytes of the largest message that a history brings whole: of a logged topic as its journals have it, of others
+    what fits a slot, as larger samples are asked for apart."""
+    return max(spec.size_max, JOURNAL_SAMPLE_MAX) if spec.level is Level.LOGGED else max(spec.size_max, ENTRY_SIZE)
 
 
 class Message(NamedTuple):
@@ -40,6 +55,7 @@ class Message(NamedTuple):
     relay: int  # of a writer on a host without a node, else 0; see log_record
     tag: int  # what the layer above gave it; 0: an ordinary message
     key: int = 0  # of what it is about
+    large: bool = False  # the payload is the entry of a large sample, whose bytes lie beside
 
     @property
     def order(self) -> Order:
@@ -83,7 +99,7 @@ class Cutter:
                 chunk.messages.add(
                     payload=piece, missing=missing, sender=one.sender, sequence=one.sequence, view_id=one.view_id,
                     source_ns=one.source_ns, writer_id=one.writer_id, reception_ns=one.reception_ns, relay=one.relay,
-                    tag=one.tag, key=one.key)
+                    tag=one.tag, key=one.key, large=one.large)
             room -= len(piece)
             self._gone += len(piece)
             if not missing:
@@ -121,7 +137,7 @@ class Gatherer:
                 assert self._first is not None
                 one, payload = self._first, bytes(self._payload)
                 messages.append(Message(payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                                        one.reception_ns, one.relay, one.tag, one.key))
+                                        one.reception_ns, one.relay, one.tag, one.key, one.large))
                 self._first, self._payload = None, bytearray()
         if chunk.last and self._first is not None:
             raise WireError(f"a history of topic {self._topic!r} ends in the middle of a message")
@@ -130,6 +146,8 @@ class Gatherer:
     def _begin(self, piece: pb.HistoryMessage) -> None:
         if len(piece.payload) + piece.missing > self._size_max:
             raise WireError(f"a history of topic {self._topic!r} has a message of more than {self._size_max} bytes")
+        if piece.large and (piece.missing or len(piece.payload) != ENTRY_SIZE):
+            raise WireError(f"a history of topic {self._topic!r} has a large sample without its entry")
         if piece.writer_id > WRITER_ID_MAX:
             raise WireError(f"a history of topic {self._topic!r} names a writer beyond {WRITER_ID_MAX}")
         if piece.tag > TAG_MAX:

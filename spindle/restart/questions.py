@@ -56,7 +56,8 @@ class Questions:
         self.config, self.node_id = config, node_id
         self._send, self._local, self._view = send, local, view
         self._archive = Archive(config.journal_dir, node_id)
-        self.giving = Giving(self._archive, node_id, send_in_turn, local, view, config.log_capacity)
+        self.giving = Giving(self._archive, node_id, send_in_turn, local, view, config.log_capacity,
+                             config.large_capacity)
         self._witness = Witness(node_id, self.ask, self._note)
         self._locks: dict[str, asyncio.Lock] = {}
         self._numbers = itertools.count(1)

@@ -50,7 +50,7 @@ class TableState:
 
 def state_of(log: DeliveryLog, copy: Mapping) -> TableState:
     """Of the table of a log, and a copy of it that was made just now. While no engine delivers into it."""
-    from spindle_core.delivery import table_place
+    from spindle_core.table_copy import table_place
 
     figures = log.table_figures()
     return TableState(table_place(copy), log.said_ns, figures["given_up"], figures["given_up_keys"], figures["limited"],

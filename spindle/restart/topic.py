@@ -63,8 +63,9 @@ class TopicHere(Protocol):
         """Bytes of the history that are not in the log yet."""
 
     @property
-    def retained_bytes(self) -> tuple[int, int]:
-        """What of a history is worth having in the log: bytes, and those that each message takes beside its payload."""
+    def retained_bytes(self) -> tuple[int, int, int, int]:
+        """What of a history is worth having in the log: bytes, and those that each message takes beside its payload;
+        the largest message that counts with its payload, and bytes of the payloads of larger ones."""
 
     @property
     def fills_table(self) -> bool:

@@ -189,6 +189,17 @@ class Permissions:
                                "publish or subscribe")
 
     @property
+    def may_operate(self) -> bool:
+        """True if the peer may change who is in the group: whoever may run a node of it."""
+        return self._everything or (self.peer.local and self._config.is_node_user(self.peer.uid))
+
+    def check_operate(self, what: str) -> None:
+        """Raise AccessDenied unless the peer may change who is in the group."""
+        if not self.may_operate:
+            raise AccessDenied(f"{self.peer} may not {what}: on this host the node's own user, root and those in "
+                               "[access] nodes may, and from other hosts whoever has a node's certificate")
+
+    @property
     def _kind(self) -> str:
         if self.peer.local:
             return "this user or its groups"

@@ -28,7 +28,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from spindle.applications.attachment import Attachments
     from spindle.config.settings import NodeConfig
     from spindle.group.events import Event
+    from spindle.node.node import Node
 
 EXIT_INTERNAL = 70  # EX_SOFTWARE of sysexits.h: a defect, please report it
 LEAVE_TIMEOUT_S = 10.0  # for a clean leave; then the node goes without, and the others notice that it has gone
@@ -229,6 +230,10 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
     from spindle.applications.attachment import Attachments
     from spindle.node.node import Node
 
+    if config.web_listen is not None and not embedded:
+        from spindle.service.web import check_installed
+
+        check_installed()
     node = Node(config)
     attachments = Attachments(node, embedded=embedded)
     node.set_application_handler(attachments.admit)
@@ -243,7 +248,8 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         with contextlib.ExitStack() as stack:
             _start_metrics(config, attachments, stack)
             on_ready(attachments)
-            await _first_of(told, node.wait_stopped())
+            async with _cockpit(config, node, embedded):
+                await _first_of(told, _until_over(node))
     except SpindleError as error:
         reason = error
         raise
@@ -252,6 +258,19 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         if on_stop is not None:
             on_stop()
         await _stop(attachments, reason)
+
+
+async def _until_over(node: Node) -> None:
+    """Returns when the node has stopped, or an operator wants it to leave. Raises what has stopped it."""
+    stopped = asyncio.ensure_future(node.wait_stopped())
+    wanted = asyncio.ensure_future(node.operating.leave_wanted.wait())
+    try:
+        await asyncio.wait({stopped, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            stopped.result()
+    finally:
+        for one in (stopped, wanted):
+            one.cancel()
 
 
 async def _first_of(told: asyncio.Future[Any], work: Coroutine[Any, Any, object]) -> bool:
@@ -297,6 +316,20 @@ def _start_metrics(config: NodeConfig, attachments: Attachments, stack: contextl
     server = serve_metrics(config.metrics_listen, config.domain_id, node.node_id, node.counters, ask)
     stack.callback(server.close)
     LOG.info("metrics on http://%s:%d/metrics", *server.address)
+
+
+@contextlib.asynccontextmanager
+async def _cockpit(config: NodeConfig, node: Node, embedded: bool) -> AsyncIterator[None]:
+    if config.web_listen is None or embedded:
+        yield
+        return
+    from spindle.service.web import CockpitProcess
+
+    process = CockpitProcess(config, node.node_id)
+    try:
+        yield
+    finally:
+        await process.close()
 
 
 def _raise_descriptor_limit() -> None:

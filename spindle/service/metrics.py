@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, make_wsgi_app
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from spindle.config.settings import split_address
 from spindle.errors import SpindleError
+from spindle.group.figures import Latencies, behind
 from spindle.relay.figures import RELAY_HELP
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 SCRAPE_TIMEOUT_S = 5.0
 LABELS = ("domain", "node")
+LATENCY_BOUNDS_NS = [1 << octave for octave in range(14, 35, 2)]  # 16 us to 17 s; bounds of the core's buckets, too
 
 # counters whose name or unit differs in Prometheus: name there, kind, factor to the base unit
 RENAMED: dict[str, tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], float]] = {
@@ -101,7 +103,27 @@ class NodeCollector(Collector):
                 if isinstance(topic.get(key), (int, float)):
                     family.add_metric((*self._labels, topic["name"]), topic[key])
             yield family
+        yield from self._delivery_metrics([topic for topic in topics if topic.get("figures")])
 
+    def _delivery_metrics(self, topics: list[dict[str, Any]]) -> Iterator[Metric]:
+        """What was delivered live of each topic, and how late."""
+        labels = (*LABELS, "topic")
+        size = CounterMetricFamily("spindle_topic_delivered_bytes",
+                                   "payload bytes delivered live into the topic's log on this node", labels=labels)
+        latency = HistogramMetricFamily("spindle_topic_latency_seconds",
+                                        "time from source timestamp to delivery on this node", labels=labels)
+        lag = GaugeMetricFamily("spindle_topic_behind",
+                                "messages that the slowest member of the topic has yet to deliver", labels=labels)
+        for topic in topics:
+            named = (*self._labels, topic["name"])
+            size.add_metric(named, topic["figures"]["bytes"])
+            found = Latencies.of(topic["figures"])
+            within = [(str(bound * 1e-9), sum(n for below, n in found.counts if below <= bound))
+                      for bound in LATENCY_BOUNDS_NS]
+            latency.add_metric(named, [*within, ("+Inf", found.count)], None)
+            if (count := behind(topic)) is not None:
+                lag.add_metric(named, count)
+        yield from (size, latency, lag)
 
     def _relay_metrics(self, relayed: dict[str, Any]) -> Iterator[Metric]:
         external = GaugeMetricFamily("spindle_external_applications", "attached applications on hosts without a node",

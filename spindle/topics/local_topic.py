@@ -15,8 +15,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import itertools
+import contextlib
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -28,9 +28,12 @@ from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
 from spindle.group.types import TYPES_BYTES_MAX, TYPES_MAX, KeptTypes
 from spindle.restart.catching_up import CatchingUp, guides
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor, place_in
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor
 from spindle.restart.history import Donation, Message, local_reader
+from spindle.restart.pieces import ENTRY_SAYS, entry_id
 from spindle.restart.tables import TableState, become
+from spindle.topics.journals import holding, look_at, open_journal
+from spindle.topics.placing import Placed, is_whole, place_of
 from spindle.topics.ports import ReaderPort, WriterPort
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from spindle.group.view import Topic, View
     from spindle.journal import Journal
     from spindle.restart.questions import Questions
+    from spindle.topics.larges import LargeSamples
     from spindle_core.delivery import Cursor, DeliveryLog
     from spindle_core.engine import Engine
     from spindle_core.timing import Timing
@@ -46,23 +50,9 @@ LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, wh
 ROOM_POLL_S = 0.002  # between two looks at a full log
 APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NOTE_AGAIN_S = 1.0  # after which something that found no room on the disk is tried again
 LOG = logging.getLogger("spindle.node")
-
-
-@dataclasses.dataclass(frozen=True)
-class Placed:
-    """Where in the order a reader begins, and whether it goes on without a gap from where it was."""
-
-    view_id: int
-    sequence: int
-    continued: bool
-
-
-def ends_of(lives: Sequence[Life]) -> tuple[Position, ...]:
-    """Where the order of each life but the last ends, for whoever has had all of it."""
-    return tuple(
-        Position(life.group_id, later.after[0], later.after[1] + 1)
-        for life, later in itertools.pairwise(lives) if later.after != NOTHING)
 
 
 class LocalTopic:
@@ -72,13 +62,15 @@ class LocalTopic:
     """
 
     def __init__(self, engine: Engine, config: NodeConfig, node_id: int, topic: Topic,
-                 on_failure: Callable[[Exception], None], questions: Questions) -> None:
+                 on_failure: Callable[[Exception], None], questions: Questions, larges: LargeSamples) -> None:
+        self._larges = larges
         self.engine, self.config, self.node_id, self._questions = engine, config, node_id, questions
         self._on_failure = on_failure  # of the journal; on the loop
         self.spec, self.topic_id, self.born = topic.spec, topic.topic_id, topic.born
         self.log: DeliveryLog | None = None
         self.timing: Timing | None = None  # what the order has said of time, since the node became a member
         self.on_noted: Callable[[], None] = lambda: None  # something was noted there that the engine has not delivered
+        self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # the journal has no room; "": it has
         self.types = KeptTypes(topic.spec.name)  # of what is kept here; empty while the node is no member
         self.types_written: Callable[[], set[bytes]] = set  # keys of those that somebody may write
         self.writers: list[WriterPort] = []
@@ -151,7 +143,12 @@ class LocalTopic:
     def filled(self, until_view: int) -> None:
         """The history is whole, up to the messages of view `until_view`. Live messages of earlier views, from members
         that are gone, are dropped: the topic has gone on without them."""
-        self._backlog = deque(one for one in self._backlog if isinstance(one, Donation) or one.view_id >= until_view)
+        kept, self._backlog = self._backlog, deque()
+        for one in kept:
+            if isinstance(one, Donation) or one.view_id >= until_view:
+                self._backlog.append(one)
+            else:
+                self._let_go(one)
         self._history_of = self.catching_up = None
         if self.spec.level is Level.LOGGED:
             view, members = self._questions.holders(self.spec.name)
@@ -308,23 +305,49 @@ class LocalTopic:
     async def _append(self, queue: deque[Message] | deque[Message | Donation]) -> None:
         """Appends messages from the front of `queue` as far as there is room, then waits a little."""
         taken = 0
+        from_history = queue is self._history
         while queue and not isinstance(queue[0], Donation):
-            message = queue[0]
-            if queue is self._history and self.fills_table:
+            first = queue[0]
+            message = await self._with_bytes(first) if from_history else first
+            if message is None:
+                pass  # nobody has it any more
+            elif from_history and self.fills_table:
                 self.make_log().note(*message)
             elif self.log is None:
                 if self.timing is not None:
-                    self.timing.note(bytes(message.payload), message.tag, message.writer_id, message.source_ns)
+                    said = message.payload[ENTRY_SAYS] if message.large else bytes(message.payload)
+                    self.timing.note(said, message.tag, message.writer_id, message.source_ns)
             elif not self.log.append(*message):
+                if message is not first:  # it was brought already
+                    queue[0] = message
+                    self._history_bytes -= len(first.payload) - len(message.payload)
                 await asyncio.sleep(ROOM_POLL_S)
                 return
             queue.popleft()
-            if queue is self._history:
-                self._history_bytes -= len(message.payload)
-            taken += len(message.payload) + SLOT_OVERHEAD
+            if from_history:
+                self._history_bytes -= len(first.payload)
+            else:
+                self._let_go(first)
+            taken += len(first.payload) + SLOT_OVERHEAD
             if taken >= APPEND_BYTES:
                 taken = 0
                 await asyncio.sleep(0)  # others' turn on the loop
+
+    async def _with_bytes(self, message: Message) -> Message | None:
+        """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
+        becomes such a sample. None: nobody has it any more."""
+        if message.large:
+            here = self.engine.larges.has(entry_id(message.payload))
+            return message if here or await self._larges.bring_of_history(self.spec.name, message.payload) else None
+        if len(message.payload) <= self.spec.size_max:
+            return message
+        return message._replace(payload=self._larges.keep(self.spec.name, message.payload)[1], large=True)
+
+    def _let_go(self, message: Message | Donation) -> None:
+        """It waits in the backlog no longer."""
+        if isinstance(message, Message) and message.large:
+            self.engine.larges.unuse(entry_id(message.payload))
+            self._larges.look()
 
     # --- log and readers
 
@@ -339,7 +362,8 @@ class LocalTopic:
             self.log = DeliveryLog(capacity=capacity, hot=min(self.config.log_hot, capacity),
                                    keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
                                    effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing,
-                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns)
+                                   samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns,
+                                   larges=self.engine.larges, large_max=self.config.large_capacity)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 
@@ -362,7 +386,7 @@ class LocalTopic:
                 continue
             self.make_log()
             try:
-                known = [place for one in after if (place := self._place_of(one)) is not None]
+                known = [place for one in after if (place := place_of(self.lives, self._group_id, one)) is not None]
                 if after and self.spec.level is not Level.UNORDERED:
                     # A reader that comes from another order has had nothing of this one: it gets all that is kept.
                     cursor.after = max(known, default=(0, 0))
@@ -371,22 +395,9 @@ class LocalTopic:
                 view_id, sequence = cursor.after or cursor.next or (max(self._entered, 0), 0)
                 if cursor.table is not None:
                     view_id, sequence = cursor.after or (0, 0)  # all of the table is for it
-                future.set_result(Placed(view_id, sequence, bool(known) and self._is_whole(cursor)))
+                future.set_result(Placed(view_id, sequence, bool(known) and is_whole(cursor, self.spec, self._entered)))
             except ValueError as error:
                 future.set_exception(TopicLimit(f"topic {self.spec.name!r}: {error}; close a reader first"))
-
-    def _place_of(self, position: Position) -> Order | None:
-        """The place in the log's order; None if that was another order."""
-        place = place_in(self.lives, position.group_id, position.place)
-        return position.place if place is None and position.group_id == self._group_id else place
-
-    def _is_whole(self, cursor: Cursor) -> bool:
-        """True if nothing is missing between the place that a reader goes on from and the oldest message for it."""
-        from spindle_core.delivery import KEPT_BEFORE, KEPT_WHOLE
-
-        if cursor.kept == KEPT_WHOLE:  # since the node became a member, if the log has been there since
-            return self.spec.level.keeps_history and self._entered <= cursor.after[0]
-        return bool(cursor.kept == KEPT_BEFORE)
 
     def remove_reader(self, port: ReaderPort) -> None:
         self.engine.remove_reader(self.topic_id, port.cursor)
@@ -400,14 +411,16 @@ class LocalTopic:
             self.engine.bind_log(self.topic_id, None)
             self.log.close()
             self.log = None
+            self._larges.look()
 
     # --- journal
 
     @property
-    def retained_bytes(self) -> tuple[int, int]:
-        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload."""
+    def retained_bytes(self) -> tuple[int, int, int, int]:
+        """Bytes of a history that the log can usefully take, and the bytes of each message beside its payload; the
+        largest message that lies in the log itself, and the bytes of larger ones."""
         capacity = self.log.capacity if self.log is not None else self.config.log_capacity
-        return capacity - capacity // 8, 2 * SLOT_OVERHEAD
+        return capacity - capacity // 8, 2 * SLOT_OVERHEAD, self.spec.size_max, self.config.large_capacity
 
     def start_journal(self, group: str, held: Order) -> None:
         """Opens the journal, which holds everything up to `held`, in a thread of its own; `journal_task` ends when the
@@ -419,6 +432,7 @@ class LocalTopic:
         cursor = Cursor(keep_all=True, from_history=True)
         self.engine.add_reader(self.topic_id, cursor)
         reader = local_reader(self.engine, log, cursor)
+        reader.opener = self._larges.opener(self.spec.name)
         loop, config, ledger = asyncio.get_running_loop(), self.config, self._questions.ledger(self.spec.name)
         known, kept = self._questions.store(self.spec.name).known, self.types
 
@@ -428,25 +442,25 @@ class LocalTopic:
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._on_failure, error)
 
+        def on_halt(reason: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
+                loop.call_soon_threadsafe(self.on_halt, self.spec.name, reason)
+
         def before_commit(view_id: int) -> None:
             # The holders first: once a message of their view is on disk, it may be acknowledged.
             noted = self._noted
-            ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
+            ledger.update(seen_view=view_id, **({} if noted is None else holding(noted)))
 
         def make() -> Journal:
-            from spindle.journal import Journal
-
-            assert config.journal_dir is not None
-            return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
-                           fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
-                           max_file_size=config.journal_max_file_size, group=group, held=held,
-                           before_commit=before_commit, known=known, types=lambda: kept.said)
+            return open_journal(config, self.spec, self.node_id, reader, on_durable, on_failure, group=group,
+                                held=held, before_commit=before_commit, known=known, types=lambda: kept.said,
+                                on_halt=on_halt)
 
         async def start() -> Journal:
             return await loop.run_in_executor(None, make)
 
         self.journal_task = loop.create_task(start())
-        self.journal_task.add_done_callback(_look_at)
+        self.journal_task.add_done_callback(look_at)
 
     async def end_journal(self) -> None:
         """Closes the journal, when it has written what is in the log, and drops the log: both begin anew, as the
@@ -490,20 +504,29 @@ class LocalTopic:
             await asyncio.sleep(ROOM_POLL_S)
         await self.journal_is_durable()
 
-    def _note(self, holders: Holders) -> None:
-        """Has the ledger name the present members, now and before anything of theirs is acknowledged."""
+    def _note(self, holders: Holders, again: bool = False) -> None:
+        """Has the ledger name the present members, now and before anything of theirs is acknowledged. `again`: if they
+        still are."""
+        if again and self._noted != holders:
+            return
         self._noted = holders
         ledger = self._questions.ledger(self.spec.name)
 
         def write() -> None:
             if self._noted == holders:
-                ledger.update(**_holding(holders))
+                ledger.update(**holding(holders))
 
         def look(done: asyncio.Future[None]) -> None:
-            if not done.cancelled() and (error := done.exception()) is not None:
+            if done.cancelled() or (error := done.exception()) is None:
+                return
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                # Nothing of theirs is acknowledged meanwhile: the journal writes them down before its next commit.
+                loop.call_later(NOTE_AGAIN_S, self._note, holders, True)
+            else:
                 self._on_failure(Exception(str(error)) if not isinstance(error, Exception) else error)
 
-        asyncio.get_running_loop().run_in_executor(None, write).add_done_callback(look)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, write).add_done_callback(look)
 
     # --- the end
 
@@ -519,11 +542,13 @@ class LocalTopic:
             self._pump.cancel()
         self._history.clear()
         self._history_bytes = 0
-        self._backlog.clear()
+        while self._backlog:
+            self._let_go(self._backlog.popleft())
         self._history_of = None
         self._restoring = False
         self.types = KeptTypes(self.spec.name)  # the journal still has the one before
         self.engine.forget_topic(self.topic_id)
+        self._larges.left(self.spec.name)
         log, self.log = self.log, None
         if log is not None:
             rest = self._retire(log, self.journal_task, self._retiring, successor)
@@ -553,6 +578,7 @@ class LocalTopic:
             except (SpindleError, OSError) as error:
                 LOG.error("%s", error)
         log.close()
+        self._larges.look()
 
     @property
     def retiring(self) -> bool:
@@ -572,14 +598,3 @@ class LocalTopic:
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
-
-
-def _holding(holders: Holders) -> dict[str, Any]:
-    """What the ledger of one of the holders says."""
-    return {"holders": holders, "whole": True, "successor": None}
-
-
-def _look_at(task: asyncio.Task[Journal]) -> None:
-    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
-    if not task.cancelled():
-        task.exception()

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from spindle.errors import (
     ConfigError,
     GroupSilent,
-    JournalError,
     NodeStopped,
     SpindleError,
     TopicLimit,
@@ -45,8 +44,11 @@ from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
 from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
+from spindle.topics.journals import check_room
+from spindle.topics.larges import LargeSamples
 from spindle.topics.leases import Leases
-from spindle.topics.local_topic import LocalTopic, ends_of
+from spindle.topics.local_topic import LocalTopic
+from spindle.topics.placing import ends_of
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.timing import Timekeeper
 from spindle.topics.types import Types
@@ -98,8 +100,10 @@ class TopicTable:
         self._wished: dict[str, tuple[Role, int]] = {}  # last role that was wished for, and its request id
         self._writer_ids = 0
         self.leases = Leases(engine)
+        self.larges = LargeSamples(engine, config, node_id, self._installed_view)
         self.timekeeper = Timekeeper(engine, node_id, self.local, self._installed_view, self._open_voice,
                                      self.close_writer)
+        self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # see LocalTopic
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._stopped: SpindleError | None = None
@@ -222,6 +226,7 @@ class TopicTable:
             await asyncio.sleep(pause)
             pause = min(2 * pause, DRAIN_POLL_MAX_S)
         self._engine.remove_inbox(port.topic_id, port.inbox)
+        self.larges.writer_ended(port)
         port.inbox.close()
         local.writers.remove(port)
         if port.type_key:
@@ -262,24 +267,17 @@ class TopicTable:
         if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
         if topic.spec.level is Level.LOGGED:
-            await self._check_journal(name)
+            await check_room(self._config, name)
+            self._check_running()
         return self._local(topic)
-
-    async def _check_journal(self, name: str) -> None:
-        directory = self._config.journal_dir
-        if directory is None:
-            raise JournalError(f"topic {name!r} is logged, but this node has no journal directory; set [journal] dir "
-                               "in its configuration")
-        from spindle.journal import check_directory
-
-        await asyncio.get_running_loop().run_in_executor(None, check_directory, directory)
-        self._check_running()
 
     def _local(self, topic: Topic) -> LocalTopic:
         local = self.local.get(topic.spec.name)
         if local is None:
-            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.questions)
+            local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.questions,
+                               self.larges)
             local.on_noted = self.timekeeper.look
+            local.on_halt = self.on_halt
             local.types_written = functools.partial(self.types.written, topic.spec.name)
             self.local[topic.spec.name] = local
         return local
@@ -414,8 +412,8 @@ class TopicTable:
             topic = next(topic for topic in view.topics if topic.topic_id == topic_id)
             rest = self._engine.take_undelivered(topic_id, trims.get(topic_id, ()))
             self._local(topic).keep([
-                Message(payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay, tag, key)
-                for payload, sender, sequence, source_ns, writer_id, relay, tag, key in rest
+                Message(payload, sender, sequence, view.view_id, source_ns, writer_id, 0, relay, tag, key, large)
+                for payload, sender, sequence, source_ns, writer_id, relay, tag, key, large in rest
             ])
 
     def _say_who_departed(self, before: View, view: View) -> None:
@@ -547,6 +545,7 @@ class TopicTable:
         self._stopped = error
         self.leases.stop()
         self.timekeeper.stop()
+        self.larges.stop()
         self.questions.stop()
         self.types.stop(error)
         for waiter in self._waiters:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX = 8 << 20  # a view of all topics has less than 1 MiB; messages travel in pieces
 BULK_QUEUED_MAX = 256 << 10  # bytes that wait for a node when the next piece of something large is queued
 FDS_MAX = 5  # an offer of links has most
-CARRY_FDS = ("row_offer", "link_offer", "link_mapped")
+CARRY_FDS = ("row_offer", "link_offer", "link_mapped", "large_here")
 # That a node may read nothing. A member that hangs is suspected within a minute, the most that suspect_timeout_s is.
 # Who is none is suspected by nobody, and would be told of each view until its queue is full.
 UNREAD_TIME_S = 120.0
@@ -91,7 +91,8 @@ class Peers:
         self.network: Network | None = None  # None: this host only
         self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
         self.group_id = 0  # ... of a member
-        self.abilities: int = opening_pb2.KEEPS_TYPES  # of this version, see opening.proto
+        # Of this version, see opening.proto.
+        self.abilities: int = opening_pb2.KEEPS_TYPES | opening_pb2.GIVES_LARGE | opening_pb2.TELLS_STATUS
         self.me: Member | None = None  # once the node has its id
         self.refusing: SpindleError | None = None  # why newcomers are turned away, while the node stops
         self.connected: dict[int, Peer] = {}
@@ -393,6 +394,11 @@ class Peers:
         """False if the node is connected and of a version that doesn't."""
         peer = self.connected.get(node_id)
         return peer is None or bool(peer.abilities & opening_pb2.KEEPS_TYPES)
+
+    def tells_status(self, node_id: int) -> bool:
+        """True if the node is connected, and of a version that answers a StatusQuery."""
+        peer = self.connected.get(node_id)
+        return peer is not None and bool(peer.abilities & opening_pb2.TELLS_STATUS)
 
     def broadcast(self, message: pb.PeerMessage) -> None:
         """Queues a message to every connected node."""

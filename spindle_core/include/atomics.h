@@ -65,6 +65,13 @@ static inline uint64_t monotonic_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
+/* Processor time that the calling thread has used. A system call. */
+static inline uint64_t thread_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
 static inline uint64_t realtime_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);

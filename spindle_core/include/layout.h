@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 8u
+#define LAYOUT_VERSION 9u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -105,17 +105,30 @@ struct subgroup_columns {
     uint64_t delivered;        /* delivered number, as a count */
     uint64_t persisted;        /* 0: earlier views' messages aren't on disk yet; else 1 + persisted number (a count) */
     uint64_t delivered_wanted; /* "ring me when your delivered number reaches this": a sender waits for a slot */
-    uint64_t reserved0;
+    uint64_t larges;           /* large samples that this sender has published, or is about to: of each a slot holds but
+                                  the entry. Pushed before these slots, so who sees them knows that it has to look */
 };
 _Static_assert(sizeof(struct subgroup_columns) == CACHE_LINE, "one line per subgroup");
 #define COLUMNS_PUBLISHED_SIZE offsetof(struct subgroup_columns, received)
-#define COLUMNS_ACKNOWLEDGED_SIZE (offsetof(struct subgroup_columns, reserved0) - COLUMNS_PUBLISHED_SIZE)
+#define COLUMNS_ACKNOWLEDGED_SIZE (offsetof(struct subgroup_columns, larges) - COLUMNS_PUBLISHED_SIZE)
+#define COLUMNS_LARGES_OFFSET offsetof(struct subgroup_columns, larges)
 
 enum slot_kind {
     SLOT_DATA = 1,
     SLOT_NULL = 2,             /* stands for `run` nulls; nothing else in it is meaningful */
-    SLOT_RELAYED = 3           /* data of a writer on a host without a node, whose number is `run` */
+    SLOT_RELAYED = 3,          /* data of a writer on a host without a node, whose number is `run` */
+    SLOT_LARGE = 4             /* with SLOT_DATA or SLOT_RELAYED: the payload is a large_entry, the sample lies beside */
 };
+
+/* What stands in a slot, an inbox and a log for a large sample: one whose bytes lie in memory of their own, in one memfd
+ * that is sealed, so that they never change again. */
+struct large_entry {
+    uint64_t id;               /* not 0; the same at all nodes. In an inbox: the number by which its writer handed it over */
+    uint64_t size;             /* bytes */
+    char first[8], last[8];    /* of its bytes: what a message says of time stands there (timing.pxi) */
+};
+_Static_assert(sizeof(struct large_entry) == 32, "large entry: the least size_max of a topic with large samples");
+#define LARGE_SAMPLE_MAX (4ull << 30)
 
 struct slot_header {
     uint64_t index;            /* stamp: the sender's index of this message; tells a stale slot from a fresh one */
@@ -138,6 +151,8 @@ _Static_assert(sizeof(struct keyed_slot_header) == 40, "keyed slot header");
 
 /* Place of the lowest bit that is set, of a word that has one. */
 static inline uint32_t first_bit(uint64_t bits) { return (uint32_t)__builtin_ctzll(bits); }
+/* Place of the highest bit that is set, of a word that has one. */
+static inline uint32_t last_bit(uint64_t bits) { return 63u - (uint32_t)__builtin_clzll(bits); }
 static inline uint64_t align_up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 /* A ring has the next power of two of slots, so that finding one takes no division; how many may be claimed at once is
  * its window all the same. */
@@ -195,7 +210,8 @@ _Static_assert(sizeof(struct inbox_progress) == CACHE_LINE, "one line");
  * hot part there is no such record: nobody has anything left to read then, so hot_position alone is enough. */
 enum log_kind {
     LOG_DATA = 1,
-    LOG_JUMP = 2
+    LOG_JUMP = 2,
+    LOG_LARGE = 3              /* the payload is a large_entry */
 };
 
 struct log_record {
@@ -254,7 +270,8 @@ struct cursor_page {
     uint64_t index;            /* messages read, for status only */
     uint64_t armed;            /* grows each time the reader is about to sleep: ring me once for this */
     uint64_t attended;         /* not 0: the reader looks by itself, don't ring */
-    uint64_t reserved0[3];
+    uint64_t table_read;       /* not 0: of a copy of a table of keys that it was given, it needs nothing any more */
+    uint64_t reserved0[2];
 };
 _Static_assert(sizeof(struct cursor_page) == CACHE_LINE, "one line");
 

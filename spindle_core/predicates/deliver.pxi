@@ -31,7 +31,16 @@ from spindle_core.counters cimport (
     C_DELIVERY_MESSAGES,
 )
 from spindle_core.fabric.fabric cimport POST_GUARD, POST_RING, counts_lane
-from spindle_core.layout cimport SLOT_DATA, SLOT_NULL, SLOT_RELAYED, log_record, slot_header
+from spindle_core.layout cimport (
+    LOG_LARGE,
+    SLOT_DATA,
+    SLOT_LARGE,
+    SLOT_NULL,
+    SLOT_RELAYED,
+    large_entry,
+    log_record,
+    slot_header,
+)
 from spindle_core.log cimport CURSORS_MAX
 from spindle_core.relayed cimport relayed_identity, relayed_note
 from spindle_core.state cimport (
@@ -74,10 +83,10 @@ cdef inline void flush_upcall(subgroup_t *s, pass_t *p) noexcept nogil:
         p.n_batch = 0
 
 
-cdef void note_time(node_t *node, subgroup_t *s, slot_header *h, uint32_t size) noexcept nogil:
+cdef void note_time(node_t *node, subgroup_t *s, slot_header *h, const char *payload, uint32_t size) noexcept nogil:
     """A message that says something of time. If that is earlier than whatever was expected, the control thread, which
     has the clock, is told."""
-    if timing_note(s.timing, h.tag, h.writer_id, h.source_ns, payload_of(s, h), size):
+    if timing_note(s.timing, h.tag, h.writer_id, h.source_ns, payload, size):
         node.control_changed = True
     if s.log != NULL:
         log_show_time(s.log, s.timing)
@@ -88,12 +97,16 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
     cdef sender_t *sender = &s.senders[rank]
     cdef slot_header *h = slot_of(sender.slots, s, index)
     cdef uint32_t size
+    cdef uint8_t kind = h.kind
     cdef uint64_t run = 0
     cdef delivery_t *d
     cdef log_record *r
+    cdef const char *payload = payload_of(s, h)
+    cdef large_entry entry
+    cdef bint large = kind & SLOT_LARGE != 0
     if u64_load_relaxed(&h.index) != index:
         return DAMAGED
-    if h.kind == SLOT_NULL:
+    if kind == SLOT_NULL:
         run = u64_load_relaxed(&h.run)
         if run == 0 or run > (<uint64_t>1 << 62):
             return DAMAGED
@@ -102,14 +115,25 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
     size = u32_load_relaxed(&h.size)    # once: it lies in another node's memory
     if size > s.size_max:
         return DAMAGED
-    if h.kind != SLOT_DATA:
+    if large:
+        kind -= SLOT_LARGE
+        entry = (<large_entry *>payload)[0]
+        payload = <const char *>&entry
+        if size != sizeof(large_entry) or node.larges == NULL or not larges_have(node.larges, entry.id):
+            return DAMAGED
+    if kind != SLOT_DATA:
         run = u64_load_relaxed(&h.run)
-        if h.kind != SLOT_RELAYED or run == 0 or run >> 32:
+        if kind != SLOT_RELAYED or run == 0 or run >> 32:
             return DAMAGED
     if s.log != NULL:
+        if large and not log_large_room(s.log, entry.size):
+            return HELD
         r = <log_record *>log_reserve(s.log, size)
         if r == NULL:
             return HELD
+        if large:
+            r.kind = LOG_LARGE
+            log_push_large(s.log, &entry)
         r.sequence = index * s.n_senders + rank
         r.source_ns = h.source_ns
         r.reception_ns = node.now_ns
@@ -120,11 +144,17 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
             r.key = u64_load_relaxed(key_of(h))
         r.writer_id = h.writer_id
         r.view_id = node.epoch
-        memcpy(<char *>r + sizeof(log_record), payload_of(s, h), size)
+        memcpy(<char *>r + sizeof(log_record), payload, size)
+        log_count(s.log, r, entry.size if large else size)
         log_commit(s.log, size)
+    elif large:
+        larges_pass(node.larges, entry.id)
+    if large:
+        node.control_changed = True      # its writer's node counts what is on its way
     if s.upcall != NULL:
         d = &p.batch[p.n_batch]
         d.payload = payload_of(s, h)
+        d.large = large
         d.size = size
         d.sequence = index * s.n_senders + rank
         d.source_ns = h.source_ns
@@ -136,7 +166,10 @@ cdef outcome deliver_slot(node_t *node, subgroup_t *s, pass_t *p, uint32_t rank,
         if not s.upcall_batches or p.n_batch == UPCALL_BATCH:
             flush_upcall(s, p)
     if s.timing != NULL and s.timing.kinds[h.tag] & TIMING_SAYS:
-        note_time(node, s, h, size)
+        if large:
+            note_time(node, s, h, entry.first, sizeof(entry.first) + sizeof(entry.last))
+        else:
+            note_time(node, s, h, payload, size)
     if run and node.relayed != NULL:
         relayed_note(node.relayed, relayed_identity(<uint32_t>run, h.writer_id), h.source_ns)
     p.messages += 1
@@ -150,6 +183,8 @@ cdef void finish(node_t *node, subgroup_t *s, pass_t *p) noexcept nogil:
         flush_upcall(s, p)
     if p.messages == 0:
         return
+    if node.larges != NULL and u32_load_relaxed(&node.larges.n_released):
+        node.control_changed = True      # their memory is to be given back
     if s.log != NULL:
         log_publish(s.log)
         node.n_readers += log_take_armed(s.log, &node.readers[node.n_readers], CURSORS_MAX - node.n_readers)

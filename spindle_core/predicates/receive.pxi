@@ -2,6 +2,8 @@
 
 A sender's published count says how many of its messages are whole here, so receiving a batch is reading one line per
 sender; slots are not touched before delivery. My received number is then the first sequence number that I miss.
+Only where a sender has published a large sample (large.pxi) its new slots are looked at: up to the first one of which
+the bytes are not here, and no further; the control thread is told which one that is.
 With `batch_receive` off every message gets an acknowledgement and a push of its own, which leaves before the next one
 is looked at.
 
@@ -13,8 +15,10 @@ A count that is beyond all reason is not believed: the topic stands still on thi
 """
 from libc.stdint cimport uint32_t, uint64_t
 
-from spindle_core.atomics cimport u64_load_acquire, u64_store_release
+from spindle_core.atomics cimport u64_load_acquire, u64_load_relaxed, u64_store_release
 from spindle_core.counters cimport C_CORRUPT, C_RECEIVE_BATCHES, C_RECEIVE_MESSAGES
+from spindle_core.large cimport large_want_t
+from spindle_core.layout cimport SLOT_LARGE, SLOT_NULL, large_entry, slot_header
 from spindle_core.state cimport DONE_MAX, INDEX_JUMP_BITS, LEVEL_UNORDERED, node_t, sender_t, subgroup_t
 
 
@@ -41,6 +45,42 @@ cdef inline void acknowledge(node_t *node, subgroup_t *s) noexcept nogil:
     hold_until_posted(node, s)
 
 
+cdef bint is_here(node_t *node, subgroup_t *s, sender_t *sender, uint32_t rank, uint64_t index) noexcept nogil:
+    """False if this message is a large sample whose bytes this node does not have; they are asked for."""
+    cdef slot_header *h = slot_of(sender.slots, s, index)
+    cdef large_entry *entry = <large_entry *>payload_of(s, h)
+    cdef large_want_t want
+    if u64_load_relaxed(&h.index) != index or not h.kind & SLOT_LARGE or node.larges == NULL:
+        return True              # what is no message of ours is found when it is delivered
+    want.id = u64_load_relaxed(&entry.id)
+    if larges_have(node.larges, want.id):
+        sender.larges_found += 1
+        return True
+    want.size = u64_load_relaxed(&entry.size)
+    want.sequence = index * s.n_senders + rank
+    want.topic_id = s.topic_id
+    want.sender = sender.node_id
+    if larges_want(node.larges, &want):
+        node.control_changed = True
+    return False
+
+
+cdef uint64_t receivable(node_t *node, subgroup_t *s, uint32_t rank, uint64_t published) noexcept nogil:
+    """Of a sender with large samples among its new messages: how many messages are here, their bytes included."""
+    cdef sender_t *sender = &s.senders[rank]
+    cdef uint64_t index = sender.received, run
+    cdef slot_header *h
+    while index < published and u64_load_relaxed(&sender.columns.larges) != sender.larges_found:
+        h = slot_of(sender.slots, s, index)
+        if not is_here(node, s, sender, rank, index):
+            return index
+        run = u64_load_relaxed(&h.run) if h.kind == SLOT_NULL else 1
+        if u64_load_relaxed(&h.index) != index or run == 0 or run > published - index:
+            break                # damaged: delivery stands still there
+        index += run
+    return published
+
+
 cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
     """Returns how many messages (nulls included) are new."""
     cdef uint32_t r
@@ -58,8 +98,13 @@ cdef int receive(node_t *node, subgroup_t *s) noexcept nogil:
         if (published - sender.received) >> INDEX_JUMP_BITS:
             node.counters[C_CORRUPT] += 1
             continue
+        if u64_load_relaxed(&sender.columns.larges) != sender.larges_found:
+            if node.batch_receive:
+                published = receivable(node, s, r, published)
+            elif not is_here(node, s, sender, r, sender.received):
+                continue
         if node.batch_receive:
-            found += published - sender.received
+            found += published - sender.received      # 0: it waits for bytes
             sender.received = published
         else:
             sender.received += 1

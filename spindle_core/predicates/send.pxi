@@ -20,7 +20,16 @@ from spindle_core.atomics cimport (
 from spindle_core.counters cimport C_NULLS, C_REFUSED, C_SEND_BATCHES, C_SEND_MESSAGES, C_SENT_BYTES, C_STALLS
 from spindle_core.fabric.fabric cimport slots_lane
 from spindle_core.inbox cimport FAREWELL_DELIVERED, FAREWELL_DUE, FAREWELL_SENT, inbox_t
-from spindle_core.layout cimport SLOT_NULL, SLOT_RELAYED, align_up, slot_header
+from spindle_core.large cimport LARGES_OF_INBOX
+from spindle_core.layout cimport (
+    COLUMNS_LARGES_OFFSET,
+    SLOT_LARGE,
+    SLOT_NULL,
+    SLOT_RELAYED,
+    align_up,
+    large_entry,
+    slot_header,
+)
 from spindle_core.state cimport DONE_MAX, LEVEL_LOGGED, WRITERS_MAX, node_t, subgroup_t
 from spindle_core.timing cimport TIMING_STAMPED, is_far_ahead
 
@@ -69,12 +78,28 @@ cdef inline void say(subgroup_t *s, inbox_t *box, uint8_t tag, uint64_t source_n
     box.ack_next_index = index + 1
 
 
+cdef bint take_large(inbox_t *box, uint64_t token, large_entry *entry) noexcept nogil:
+    """What a writer has handed over by this number; False if it has not. A writer does that first, and then commits the
+    slot."""
+    cdef int i
+    if token:
+        for i in range(LARGES_OF_INBOX):
+            if box.larges[i].token == token:
+                entry[0] = box.larges[i].entry
+                box.larges[i].token = 0
+                return True
+    return False
+
+
 cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) noexcept nogil:
     """Takes over up to `most` messages of one inbox; returns how many, -1 if it has some and no slot is free."""
     cdef uint64_t waiting = inbox_waiting(box), n, index, source_ns
     cdef uint32_t size, stamp
     cdef slot_header *theirs
     cdef slot_header *mine
+    cdef const char *payload
+    cdef large_entry entry
+    cdef bint large
     cdef int taken = 0
     if waiting == 0:
         return 0
@@ -105,6 +130,13 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         size = u32_load_relaxed(&theirs.size)   # once: the application can change it at any time
         stamp = u32_load_relaxed(<uint32_t *>&theirs.kind)   # with its neighbours
         source_ns = u64_load_relaxed(&theirs.source_ns)
+        payload = <const char *>theirs + sizeof(slot_header)
+        large = stamp & SLOT_LARGE != 0
+        if large:
+            # What it refers to is what this node has taken charge of, whatever the application writes here.
+            size = sizeof(large_entry) if take_large(
+                box, u64_load_relaxed(&(<large_entry *>payload).id), &entry) else <uint32_t>-1
+            payload = <const char *>&entry
         if size > box.size_max or size > s.size_max or (
                 s.timing != NULL and s.timing.kinds[<uint8_t>(stamp >> 8)] & TIMING_STAMPED
                 and is_far_ahead(source_ns, node.now_ns)):
@@ -118,7 +150,10 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         if box.relay:
             mine.kind = SLOT_RELAYED
             mine.run = box.relay
-        memcpy(payload_of(s, mine), <char *>theirs + sizeof(slot_header), size)
+        if large:
+            mine.kind |= SLOT_LARGE
+            s.larges += 1
+        memcpy(payload_of(s, mine), payload, size)
         mark_ready(s, index, 1)
         box.ack_next_index = index + 1
     if taken:
@@ -288,6 +323,10 @@ cdef void publish(node_t *node, subgroup_t *s) noexcept nogil:
     if s.piece_end == s.pushed:
         s.piece_end = piece_end(node, s, s.pushed, s.published)
         s.piece_pushed = s.pushed
+        if s.larges != s.mine.larges:
+            # SYNC POINT: large. Pairs with the receive predicate: who sees the count of the slots sees that some are.
+            u64_store_release(&s.mine.larges, s.larges)
+            push_more(node, s, s.columns_offset + COLUMNS_LARGES_OFFSET, sizeof(uint64_t), slots_lane(s.place))
         # SYNC POINT: publish. Pairs with the receive predicate: slot bytes are visible before the count.
         u64_store_release(&s.mine.published, s.piece_end)
     if node.fabric.range_cost >= s.ring * s.stride:

@@ -162,6 +162,30 @@ def links(rounds: int, as_json: bool) -> None:
 
 
 @bench.command()
+@nodes_option
+@click.option("--megabytes", type=click.IntRange(1, 1000), default=100, show_default=True, help="Of a sample.")
+@click.option("--count", type=click.IntRange(1, 100_000), default=40, show_default=True, help="Samples of a run.")
+@click.option("--peers/--no-peers", default=True, help="Beside iceoryx2 and cyclonedds, where they are installed.")
+@click.option("--paced/--no-paced", default=True, help="And what small messages notice of it.")
+@click.option("--repeat", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs; the median is shown.")
+@json_option
+def large(
+    nodes: int, megabytes: int, count: int, peers: bool, paced: bool, repeat: int, as_json: bool
+) -> None:
+    """Large samples, filled and read in place, beside what copying memory takes and beside small messages."""
+    from spindle_lab.bench import large as large_module
+
+    show(
+        failing_clearly(
+            lambda: large_module.run(
+                nodes, megabytes * large_module.MB, count, repeat=repeat, peers=peers, paced=paced
+            )
+        ),
+        as_json,
+    )
+
+
+@bench.command()
 @click.option("--block", type=click.IntRange(64, 1 << 20), default=4096, show_default=True, help="Bytes per copy.")
 @click.option("--seconds", type=click.FloatRange(0.01, 10), default=0.15, show_default=True, help="Time at each size.")
 @json_option

@@ -26,6 +26,7 @@ ROLES = {
     "startup": "spindle_lab.bench.startup:work",
     "replicas": "spindle_lab.bench.replicas:work",
     "topics": "spindle_lab.bench.topics:work",
+    "large": "spindle_lab.bench.large:work",
     "links": "spindle_lab.bench.links:work",
     "failover": "spindle_lab.bench.failover:work",
 }

@@ -27,10 +27,11 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--having", type=click.Choice(["remotes", "liars", "newer", "guarded", "resets", "crowded", "limits",
-                                          "embedded", "keyed", "typed", "replicas"]),
+                                          "embedded", "keyed", "typed", "replicas", "large"]),
               help="Only seeds whose runs of whole nodes have programs without a node, programs that lie, newer "
               "settings, keys and rules, broken connections, tens of topics, limits of what is kept of each key, nodes "
-              "inside programs, messages with keys, writers that say types, or programs with a replicated object.")
+              "inside programs, messages with keys, writers that say types, programs with a replicated object, or "
+              "samples that don't fit their slots.")
 @click.option("--seed", type=click.IntRange(0), help="Run one seed.")
 @click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Run one seed and print every event.")
 @click.option("--until", type=click.IntRange(1), metavar="STEP", help="With --replay: stop after this step.")

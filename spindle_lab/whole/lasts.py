@@ -306,7 +306,12 @@ def _cost(size: int) -> int:
     return 128 + (size + 63) // 64 * 64
 
 
+def size_of(message: Any) -> int:
+    """Bytes of its sample, also where only the entry of a large one is here."""
+    return int.from_bytes(message.payload[8:16], "little") if message.large else len(message.payload)
+
+
 def said_of(message: Any, body: Any = None) -> Said:
     """Of a message as histories have it (`spindle.restart.pieces.Message`)."""
     return Said(message.order, message.key, message.tag, message.sender, message.writer_id, message.relay,
-                len(message.payload), body, message.source_ns)
+                size_of(message), body, message.source_ns)

@@ -19,6 +19,7 @@ from spindle.errors import SpindleError, TopicInUse, TopicUnknown
 from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
+from spindle.restart.pieces import ENTRY_SIZE
 from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Deleted
 from spindle_lab.whole.sets import CHANNELS, MARK, SIZE_MIN, messages
@@ -449,12 +450,19 @@ class Program:
             text = f"{writing.name}:{writing.count} ".encode()
             room = writing.size_max - len(text)
             size = self.rng.choice((0, 0, self.rng.randrange(room + 1), room))
+            if self._writes_large(writing):
+                size = room + self.rng.choice((1, 3000, 200_000))
             data = text + b"." * size
             if writing.handle.topic.spec.timing:
                 data = with_span(data, self.rng.choice(SPANS_MS))
             if not self._put(writing, data):
                 return
             writing.count += 1
+
+    def _writes_large(self, writing: Writing) -> bool:
+        """The next sample is one that doesn't fit a slot."""
+        return (self.world.setup.large and not self.outside and writing.size_max >= ENTRY_SIZE
+                and self.rng.random() < 0.3)
 
     def _write_set(self) -> None:
         """Samples that belong together; if there is no room for all of them, it begins with something else."""

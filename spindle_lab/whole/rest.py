@@ -67,6 +67,8 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     yield "histories that it takes", questions._streams
     yield "histories that it gives", questions.giving._given
     yield "histories that it keeps", questions.giving._pinned
+    yield "large samples", node.large.store.ids()
+    yield "large samples on their way", [*table.larges._own, *table.larges._room, *table.larges._bringing]
     # A wish that the view fulfils is kept until the next view: an older one may still be on its way to the leader.
     yield "wishes of its own", [
         one for one in machine._own.values() if not fulfilled(view, machine.me.node_id, one)]

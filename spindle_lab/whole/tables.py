@@ -25,7 +25,7 @@ from spindle.group.topics import (
     EFFECT_SAMPLE,
 )
 from spindle.restart.pieces import Message
-from spindle_core.delivery import table_messages, table_place
+from spindle_core.table_copy import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said, said_of
 from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, REVIVAL
 from spindle_lab.whole.violation import Violation
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Order = tuple[int, int]
 RECORD = struct.Struct("<QIBBHQQQQIIQ")  # struct log_record, up to its end
 RING, TAIL, OLDEST = 4096, 64, (136, 144)  # where they are in a log's mapping: position and offset of the oldest
-JUMP = 2
+JUMP, LARGE = 2, 3
 KEYS = 5
 
 
@@ -262,6 +262,8 @@ class Tables:
                 continue
             stride = (RECORD.size + size + 63) // 64 * 64
             position, offset = position + stride, at - RING + stride
+            if kind == LARGE:  # its bytes lie beside
+                size = int.from_bytes(view[at + RECORD.size + 8 : at + RECORD.size + 16], "little")
             order = view_id, sequence
             if gap:
                 read.lacks, gap = (read.last, order), False

@@ -79,6 +79,7 @@ class Setup:
     keyed: bool = False  # messages of some topics have keys, and nodes keep the last of each
     limits: int = 0  # not 0: these topics have limits, and keep what is over for a while, which are drawn from this
     typed: bool = False  # writers say types of their samples
+    large: bool = False  # programs write samples that don't fit their topics' slots
     replicas: int = 0  # programs that hold a replica of an object, beside the others
     suspect_timeout_s: float = 0.6
 
@@ -118,6 +119,7 @@ class Setup:
         if setup.keyed and apart.random() < 0.6:
             setup.limits = apart.randrange(1, 1 << 32)
         setup.typed = random.Random(f"typed {seed}").random() < 0.25
+        setup.large = hosts == 1 and random.Random(f"large {seed}").random() < 0.5
         return setup
 
 

@@ -3,15 +3,25 @@ test's own."""
 
 import pytest
 
-from dds import DomainParticipant
+from dds import Domain, DomainParticipant
+from spindle.config.settings import NodeConfig
 from tests.spindle.daemons import daemons
 from tests.spindle.hosts import hosts
+
+LIMITED = 64  # a domain
 
 
 @pytest.fixture
 def participant():
     """A participant with a node of its own process."""
     with DomainParticipant.embedded() as one:
+        yield one
+
+
+@pytest.fixture
+def limited():
+    """A participant with a node of its own process that takes samples of at most 64 KiB."""
+    with Domain(LIMITED, NodeConfig(large_sample_max=64 << 10)), DomainParticipant.embedded(LIMITED) as one:
         yield one
 
 

@@ -146,6 +146,8 @@ def _requests() -> list[bytes]:
         {"list_endpoints": attach.ListEndpoints(topic="plain")}, {"list_topics": attach.ListTopics()},
         {"list_types": attach.ListTypes(topic="plain")},
         {"get_view": attach.GetView()}, {"get_status": attach.GetStatus()},
+        {"get_status": attach.GetStatus(group=True, figures=True)}, {"list_happenings": attach.ListHappenings(after=3)},
+        {"cast_out": attach.CastOut(node_id=STRANGER)}, {"leave_group": attach.LeaveGroup(node_id=STRANGER)},
     ]
     return [attach.Request(number=number, **body).SerializeToString()  # type: ignore[arg-type]
             for number, body in enumerate(bodies, 1)]

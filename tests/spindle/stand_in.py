@@ -19,7 +19,7 @@ from spindle.applications.attachment import Attachments
 from spindle.client.attaching import open_session
 from spindle.client.session import Session
 from spindle.config.settings import NodeConfig
-from spindle.errors import TopicUnknown
+from spindle.errors import NodeStopped, TopicUnknown
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
@@ -92,6 +92,7 @@ class StandInNode:
         self.announced: dict[bytes, Endpoint] = {}
         self.said_types: list[bytes] = []
         self.links = None  # it serves none
+        self.large_samples = None  # nor these
         self.logs: dict[str, DeliveryLog] = {}
         self._topics: dict[str, TopicInfo] = {}
         self._started = threading.Event()
@@ -162,6 +163,17 @@ class StandInNode:
 
     def status(self) -> dict[str, Any]:
         return {"node": self.node_id}
+
+    def figures(self) -> dict[str, Any]:
+        return {"node_id": self.node_id, "counters": self.counters.snapshot(), "cpu_s": 0.0,
+                "topics": self.status().get("topics", [])}
+
+    @property
+    def telling(self) -> StandInNode:
+        return self
+
+    async def ask(self, node_id: int, figures: bool = False) -> dict[str, Any]:
+        raise NodeStopped(f"node {node_id} is not connected")
 
     def endpoints(self, topic: str = "", everything: bool = False) -> list[Endpoint]:
         return [one for one in self.announced.values() if topic in ("", one.topic)]

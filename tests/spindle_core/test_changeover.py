@@ -124,8 +124,8 @@ def test_who_owes_its_readers_something_takes_no_more(level):
         assert cluster.engines[0].deliver_to_trim(1, trim)
         if not cluster.engines[1].deliver_to_trim(1, trim):
             kept = cluster.engines[1].take_undelivered(1, trim)
-            owed += [(payload, sender, sequence, view, ns, writer_id, 0, relay, tag, key)
-                     for payload, sender, sequence, ns, writer_id, relay, tag, key in kept]
+            owed += [(payload, sender, sequence, view, ns, writer_id, 0, relay, tag, key, large)
+                     for payload, sender, sequence, ns, writer_id, relay, tag, key, large in kept]
             cluster.engines[1].hold_delivery(1, receipt=bool(kept))
         most = max(most, len(owed))
         cluster.install(view, cluster.specs)

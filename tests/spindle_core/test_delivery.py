@@ -5,6 +5,7 @@ Everything here is one process and step by step; readers that race with the writ
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spindle_core.delivery import Cursor, DeliveryLog
+from spindle_core.delivery import LATENCY_LIMITS_NS, Cursor, DeliveryLog
 from spindle_core.ends import EVENT_END, Loose, make_ends
 from spindle_core.message import message_type
 from spindle_core.reader import Block, LogReader
@@ -450,3 +451,10 @@ def test_removing_a_reader_frees_what_it_held() -> None:
     assert len(other.take(1000)) == log.delivered
     assert append(log, b"")
     assert log.readers == 1 and lazy.pending == log.delivered
+
+
+def test_latencies_fall_into_their_buckets() -> None:
+    """Bounds grow, four to an octave, and each message is counted below its bound."""
+    assert len(LATENCY_LIMITS_NS) == 121 and LATENCY_LIMITS_NS[0] == 1024 and LATENCY_LIMITS_NS[-1] == 1 << 40
+    assert all(1 < later / earlier <= 1.25 for earlier, later in itertools.pairwise(LATENCY_LIMITS_NS))
+    assert DeliveryLog(capacity=4096).figures() == (0, 0, {})

@@ -176,5 +176,5 @@ def test_a_slot_that_changes_while_it_is_copied_is_what_its_check_has_seen():
         finally:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-        assert [(relay, tag) for *_, relay, tag, _ in kept] in ([], [(0, 0)])
+        assert [(relay, tag) for *_, relay, tag, _, _ in kept] in ([], [(0, 0)])
         assert reader.take(1) == []

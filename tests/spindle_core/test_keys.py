@@ -98,7 +98,7 @@ def test_a_key_stays_with_its_message_into_the_next_epoch() -> None:
     assert cluster.engines[0].deliver_to_trim(1, [min(frozen)])
     assert not cluster.engines[1].deliver_to_trim(1, [min(frozen)])
     taken = got(slow)
-    for payload, sender, sequence, source_ns, writer_id, relay, tag, key in cluster.engines[1].take_undelivered(
+    for payload, sender, sequence, source_ns, writer_id, relay, tag, key, _ in cluster.engines[1].take_undelivered(
             1, [min(frozen)]):
         assert cluster.logs[1, 1].append(payload, sender, sequence, 1, source_ns, writer_id, 0, relay, tag, key)
         taken += got(slow)

@@ -16,7 +16,8 @@ import pytest
 
 from spindle.group.levels import Level
 from spindle.group.topics import TIMING_STAMPED, TIMING_WORD, TopicSpec
-from spindle_core.delivery import CLEANUP_NEVER, DeliveryLog, table_messages, table_place
+from spindle_core.delivery import CLEANUP_NEVER, DeliveryLog
+from spindle_core.table_copy import table_messages, table_place
 from spindle_core.timing import Timing
 from spindle_lab.whole.lasts import Lasts, Said
 from tests.spindle_core.test_lasts import (

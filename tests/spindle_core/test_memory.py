@@ -178,3 +178,71 @@ def test_threads_share_arenas_and_keep_little_for_themselves() -> None:
     apart, shared = (int(subprocess.run([sys.executable, "-c", code, how], check=True, capture_output=True).stdout)
                      for how in ("each", "share"))
     assert shared < 4 < apart or shared == 0
+
+
+def test_large_memory_lies_where_huge_pages_can_be_mapped() -> None:
+    """Goal: huge pages can be mapped wherever such memory is; what is there stays as it is.
+
+    Method: mappings of odd sizes around the bound, written whole after they were made ready, and read by another.
+    """
+    for size in (1, 4096, (4 << 20) - 1, 4 << 20, (6 << 20) + 5):
+        mine = Mapping.create("test", size)
+        before = len(os.listdir("/proc/self/map_files"))
+        mine.make_ready()
+        mine.make_ready()
+        view = mine.view()
+        assert bytes(view) == bytes(mine.size)
+        view[:] = bytes([7]) * mine.size
+        theirs = Mapping.attach(os.dup(mine.fd))
+        for one in (mine, theirs) if size >= 4 << 20 else ():
+            assert address_of(one) % (2 << 20) == 0
+        assert bytes(theirs.view()) == bytes([7]) * mine.size
+        del theirs
+        assert len(os.listdir("/proc/self/map_files")) <= before + 1, "nothing is left of what was reserved"
+    closed = Mapping.create("test", 1)
+    closed.close()
+    closed.make_ready()
+    assert Mapping.private(8 << 20).size == 8 << 20
+
+
+def test_what_becomes_private_can_be_sealed_and_is_its_own() -> None:
+    """Goal: views and arrays of it stay valid, see what was there, and change it for nobody else.
+
+    Method: a view, and an array that NumPy makes without one; sealing, which fails as long as anybody could write.
+    """
+    np = pytest.importorskip("numpy")
+    m = Mapping.create("test", 5 << 20)
+    fd = os.dup(m.fd)
+    view, array = memoryview(m)[:100], np.ndarray((5 << 20,), "u1", buffer=memoryview(m))
+    array[:] = 3
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+    with pytest.raises(OSError, match="busy"):
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    m.become_private()
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, seals)
+    theirs = Mapping.attach(os.open(f"/proc/self/fd/{fd}", os.O_RDONLY))
+    view[0] = 4
+    array[-1] = 5
+    assert (array[0], view[1], array[-1]) == (4, 3, 5) and bytes(theirs.view()) == bytes([3]) * (5 << 20)
+    with pytest.raises(ValueError, match="closed"):
+        m.become_private()
+    m.close_descriptor()
+    del m, view
+    gc.collect()
+    array[:] = 6
+    assert array.sum() == 6 * (5 << 20)
+    os.close(fd)
+
+
+def address_of(mapping: Mapping) -> int:
+    import ctypes
+
+    class Raw(ctypes.Structure):
+        _fields_ = [("buf", ctypes.c_void_p), ("rest", ctypes.c_byte * 128)]
+
+    raw = Raw()
+    assert ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(mapping), ctypes.byref(raw), 0) == 0
+    address = raw.buf
+    ctypes.pythonapi.PyBuffer_Release(ctypes.byref(raw))
+    assert address is not None
+    return int(address)

@@ -109,7 +109,7 @@ def test_it_waits_with_its_message_for_room_in_the_log() -> None:
     assert cluster.engines[0].deliver_to_trim(1, [60]) and not cluster.engines[1].deliver_to_trim(1, [60])
     rest = cluster.engines[1].take_undelivered(1, [60])
     taken = got(slow)
-    for payload, sender, sequence, source_ns, writer_id, relay, tag, _ in rest:
+    for payload, sender, sequence, source_ns, writer_id, relay, tag, *_ in rest:
         assert cluster.logs[1, 1].append(payload, sender, sequence, 1, source_ns, writer_id, 0, relay, tag)
         taken += got(slow)
     assert rest and taken == got(free) == expected(tags)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from spindle_core.engine import Engine
 from spindle_core.inbox import Inbox
 from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.inboxes import attach
-from tests.support import wait_until
+from tests.support import halt, wait_until
 
 
 def stopped(engine: Engine) -> bool:
@@ -330,3 +331,46 @@ def test_counters_of_an_engine_stay_while_it_needs_them() -> None:
     counters.close()
     with pytest.raises(ValueError, match="closed"):
         engine.counters.snapshot()
+
+
+STOPPED = """
+import sys, threading
+from tests.spindle_core.cluster import Cluster
+cluster = Cluster(2, window=64)
+writer = cluster.writer(0, slots=64)
+cluster.start()
+def write():
+    while True:
+        writer.write_many([b"x"] * 64, timeout_s=30)
+threading.Thread(target=write, daemon=True).start()
+for line in sys.stdin:
+    print(*(engine.counters.snapshot()[line.strip()] for engine in cluster.engines), flush=True)
+"""
+
+
+def test_a_pass_that_had_to_wait_is_no_long_pass() -> None:
+    """Goal: the longest pass, and the time that passes took, say for how long the thread worked, not for how long it
+    was kept from running. Method: a process with two engines under traffic is stopped again and again."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONSAFEPATH": "1"})
+    assert process.stdin is not None and process.stdout is not None
+
+    def counters(name: str) -> list[int]:
+        assert process.stdin is not None and process.stdout is not None
+        print(name, file=process.stdin, flush=True)
+        return [int(value) for value in process.stdout.readline().split()]
+
+    try:
+        for _ in range(8):
+            before = counters("busy_laps")
+            wait_until(lambda before=before: all(  # type: ignore[misc]
+                now > then for now, then in zip(counters("busy_laps"), before, strict=True)))
+            halt(process.pid)
+            until = time.monotonic() + 0.3
+            wait_until(lambda until=until: time.monotonic() > until)  # type: ignore[misc]
+            os.kill(process.pid, signal.SIGCONT)
+        assert max(counters("lap_ns_max")) < 200_000_000
+    finally:
+        process.kill()
+        process.communicate()

@@ -24,6 +24,7 @@ import dds
 from dds.matching.consistency import LENIENT, inconsistency
 from dds.messages.contents import CLOSED, CLOSED_DISPOSED, DISPOSED, GONE, SAMPLE, node_of
 from dds.messages.inline_qos import NOTHING, InlineQos
+from dds.messages.operations import WRITES
 from dds.messages.order_groups import ROOM
 from spindle.cli.common import note
 from spindle.cli.ports import LEVELS
@@ -54,7 +55,7 @@ class Writing:
     def say(self, one: Played, source_ns: int | None) -> None:
         if not self.keyed:
             if one.kind == SAMPLE:
-                self.writer._send(one.payload, source_ns, 0, 0)
+                self.writer._send(one.payload, source_ns, WRITES if self.writer._inline else 0, 0)
             return
         sample = self.codec.decode(one.payload)
         key = self.codec.key_of(sample)

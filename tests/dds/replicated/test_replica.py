@@ -112,8 +112,6 @@ def test_wrong_arguments_and_limits(participant) -> None:
             ledger.append()
         with pytest.raises(AttributeError, match="nothing"):
             ledger.nothing()
-        with pytest.raises(DDSSampleTooLarge):
-            ledger.append("x" * 100_000)
         assert ledger.append("a") == 1
         with ledger._core._lock:  # its thread can't go on
             futures = [ledger.append.future("b") for _ in range(3)]
@@ -129,6 +127,19 @@ def test_wrong_arguments_and_limits(participant) -> None:
         Replica(participant, "other", Ledger, timeout=0)
     with pytest.raises(ValueError, match="name of an object"):
         Replica(participant, "", Ledger)
+
+
+def test_commands_may_be_large(limited, two_nodes) -> None:
+    one, two = two_nodes
+    with Replica(one, "ledger", Ledger) as first, Replica(two, "ledger", Ledger) as second:
+        assert first.append("x" * 1_000_000) == 1 and second.append("y") == 2
+        assert [len(line) for line in second.all()] == [1_000_000, 1]
+        with Replica(one, "ledger", Ledger) as late:  # its state comes in pieces
+            assert late.all() == second.all()
+    with Replica(limited, "ledger", Ledger) as ledger:
+        with pytest.raises(DDSSampleTooLarge, match="large_sample_max"):
+            ledger.append("x" * 100_000)
+        assert ledger.append("a") == 1
 
 
 def test_a_command_that_waits_for_a_command_says_so(participant) -> None:

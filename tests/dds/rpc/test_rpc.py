@@ -74,13 +74,20 @@ def test_other_errors_say_what_happened(client) -> None:
     assert client.add(1, 2) == 3
 
 
-def test_what_is_too_large_is_refused_at_either_end(client) -> None:
-    assert len(client.fill(10_000)) == 10_000
-    with pytest.raises(RpcError, match="result is too large"):
-        client.fill(20_000)
-    with pytest.raises(DDSSampleTooLarge):
-        client.fail("x" * 20_000)
-    assert client.add(1) == 2
+def test_results_and_arguments_may_be_large(client) -> None:
+    assert client.fill(3_000_000) == client.fill(1) * 3_000_000
+    with pytest.raises(RemoteError, match="xxx"):
+        client.fail("x" * 1_000_000)
+
+
+def test_what_is_too_large_is_refused_at_either_end(limited) -> None:
+    with Server(limited, Pumps()), Client(limited, Pumps) as client:
+        assert len(client.fill(30_000)) == 30_000
+        with pytest.raises(RpcError, match="result is too large"):
+            client.fill(70_000)
+        with pytest.raises(DDSSampleTooLarge, match="large_sample_max"):
+            client.fail("x" * 70_000)
+        assert client.add(1) == 2
 
 
 def test_one_way_calls_come_in_their_order(client, pumps) -> None:

@@ -161,9 +161,15 @@ def test_a_set_larger_than_a_message_comes_whole(participant):
     assert all(one._intake.sets.kept_aside == 0 for one in readers)
 
 
-def test_a_set_that_is_too_large_names_its_limit_and_costs_nobody_anything(participant, monkeypatch):
-    subscriber, _readers, publisher, writers = ends(participant)
-    with pytest.raises(DDSException, match=f"{packets.SET_BYTES_MAX} bytes.*SET_BYTES_MAX") as error:
+def test_a_set_that_is_too_large_names_its_limit_and_costs_nobody_anything(limited, monkeypatch):
+    subscriber, _readers, publisher, writers = ends(limited)
+    with pytest.raises(DDSSampleTooLarge, match="a sample of 80.* 65536 are the most.*large_sample_max") as error:
+        with publisher.coherent():
+            for _ in range(4):
+                writers[2].write(bytes(20_000))
+    assert code(error) == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
+    monkeypatch.setattr("dds.writers.link.LARGE_SAMPLE_MAX", packets.SET_BYTES_MAX)
+    with pytest.raises(DDSException, match=f"a set takes at most.*{packets.SET_BYTES_MAX} bytes") as error:
         with publisher.coherent():
             for _ in range(1000):
                 writers[2].write(bytes(10_000))
@@ -177,12 +183,12 @@ def test_a_set_that_is_too_large_names_its_limit_and_costs_nobody_anything(parti
     with pytest.raises(DDSException, match=r"nothing of it was sent.*at most 3 samples") as error:
         publisher.end_coherent()
     assert code(error) == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
-    with pytest.raises(DDSSampleTooLarge, match="16384 bytes, of which 58"), publisher.coherent():
-        writers[2].write(bytes(16384 - 57))
-    with pytest.raises(DDSSampleTooLarge, match="16384 bytes, of which 58"):
-        writers[2].write(bytes(16384 - 57))
-    writers[2].write(bytes(16384 - 58))
-    assert [len(one) for _, one in subscriber.take(9)] == [16384 - 58]
+    with pytest.raises(DDSSampleTooLarge, match="a sample of 65537 bytes; 65536 are the most"), publisher.coherent():
+        writers[2].write(bytes(65536 - 57))
+    with pytest.raises(DDSSampleTooLarge, match="a sample of 65537 bytes; 65536 are the most"):
+        writers[2].write(bytes(65536 - 57))
+    writers[2].write(bytes(65536 - 58))
+    assert [len(one) for _, one in subscriber.take(9)] == [65536 - 58]
 
 
 def test_readers_that_ask_for_nothing_get_sets_whole_too(participant):

@@ -160,14 +160,15 @@ def test_what_was_written_before_the_exit_arrives(one: Session, two: Session, ba
 
 
 def test_a_message_over_the_topics_limit_is_refused(one: Session) -> None:
-    """Goal: the error names size and limit, and nothing is sent. Method: 65 bytes where 64 fit."""
-    one.declare_topic(TopicSpec("small", size_max=64))
+    """Goal: the error names size and limit, and nothing is sent. Method: 17 bytes where 16 fit, in a topic that is too
+    small for the entry of a large sample."""
+    one.declare_topic(TopicSpec("small", size_max=16))
     reader = one.open_reader("small", keep_all=True, from_history=False)
     writer = one.open_writer("small")
-    with pytest.raises(MessageTooLarge, match=r"65 bytes.*64"):
-        writer.inbox.write(b"x" * 65)
-    writer.inbox.write(b"x" * 64)
-    assert take(reader, 1) == [b"x" * 64]
+    with pytest.raises(MessageTooLarge, match=r"17 bytes.*16"):
+        writer.inbox.write(b"x" * 17)
+    writer.inbox.write(b"x" * 16)
+    assert take(reader, 1) == [b"x" * 16]
     reader.close()
     writer.close()
 

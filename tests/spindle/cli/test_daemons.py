@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from spindle.cli.common import Target
+from spindle.group.endpoints import Endpoint
 from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.daemons import Daemon, daemons
@@ -29,10 +30,14 @@ def group(runtime_dir: Path, tmp_path: Path) -> Iterator[list[Daemon]]:
         yield started
 
 
-def readers_of(topic: str) -> int:
-    """Announced readers, as node 1 knows them."""
+def ends_of(topic: str) -> list[Endpoint]:
+    """Announced readers and writers, as node 1 knows them."""
     with Target(node=1).attach("test") as session:
-        return sum(not one.is_writer for one in session.endpoints(topic))
+        return session.endpoints(topic)
+
+
+def readers_of(topic: str) -> int:
+    return sum(not one.is_writer for one in ends_of(topic))
 
 
 def finish(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> tuple[int, bytes, bytes]:
@@ -67,6 +72,27 @@ def test_published_here_seen_everywhere_in_one_order(cli: Cli, group: list[Daemo
     assert len(seen[0]) == 400 and seen[0] == seen[1] == seen[2]
     for node in (1, 3):
         assert [text for sender, _, _, text in seen[0] if sender == node] == [f"{node}/{n}" for n in range(200)]
+
+
+@pytest.mark.slow
+def test_a_file_of_megabytes_is_one_message(cli: Cli, group: list[Daemon], tmp_path: Path) -> None:
+    """Goal: a large file goes through whole, and a terminal gets the beginning of it.
+
+    Method: one subscriber takes the bytes, one prints them; the file is text, and then it isn't.
+    """
+    subscribers = [spawn("sub", "image", "--create", "--node", node, "-f", style, "-c", 2, "--keep-all", "-t", 20)
+                   for node, style in ((2, "raw"), (3, "text"))]
+    wait_until(lambda: readers_of("image") == 2, what="two subscribers")
+    data = b"\xff".join([b"0123456789abcdef" * 200_000] * 2)
+    for name, content in (("text", data[:3_000_000]), ("binary", data[3_200_000:])):
+        (tmp_path / name).write_bytes(content)
+        published = cli("pub", "image", "--node", 1, "--file", tmp_path / name, "--readers", 2, "--json")
+        assert published.code == 0 and published.json["bytes"] == len(content), published.err
+    assert finish(subscribers[0])[:2] == (0, data[:3_000_000] + data[3_200_000:])
+    code, out, err = finish(subscribers[1])
+    text, binary = out.splitlines()
+    assert code == 0 and len(text) < 5000 and text.endswith(b"abcdef... (3000000 bytes)"), err
+    assert len(binary) < 15000 and b"  ff 30 31 32" in binary and binary.endswith(b" ... (3200001 bytes)")
 
 
 @pytest.mark.slow
@@ -146,7 +172,7 @@ def test_top_shows_the_traffic(cli: Cli, group: list[Daemon]) -> None:
                     set(nodes) == {1, 2, 3}
                     and nodes[1]["per_s"]["send_messages"] > 0
                     and nodes[2]["per_s"]["delivery_messages"] > 0
-                    and nodes[2]["topics"]["load"] > 0
+                    and nodes[2]["topics"]["load"]["messages"] > 0
                     and nodes[3]["per_s"]["delivery_messages"] == 0
                 )
 
@@ -201,13 +227,12 @@ def test_a_subscriber_waits_for_the_next_daemon(cli: Cli, runtime_dir: Path) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["sub", "t", "--no-reattach"], ["pub", "t", "x", "--count", 0, "--rate", 50]],
-                         ids=["sub", "pub"])
+@pytest.mark.parametrize("words", [["sub", "t"], ["pub", "t", "x", "--count", 0, "--rate", 50]], ids=["sub", "pub"])
 def test_the_end_of_its_node_has_its_exit_code(cli: Cli, runtime_dir: Path, words: list[object]) -> None:
     """Goal: 6, as the documents say. Method: the only daemon is killed while messages flow."""
     with daemons(runtime_dir, 1) as (daemon,):
         assert cli("pub", "t", "x", "--readers", 0).code == 0
-        with spawn(*words) as process:
+        with spawn(*words, "--no-reattach") as process:
             def busy() -> bool:
                 with Target().attach("test") as session:
                     return any(one.app_name.startswith("spindle ") for one in session.endpoints("t"))
@@ -216,6 +241,42 @@ def test_the_end_of_its_node_has_its_exit_code(cli: Cli, runtime_dir: Path, word
             daemon.kill()
             code, _, err = finish(process)
             assert code == 6 and b"has stopped" in err
+
+
+@pytest.mark.slow
+def test_a_publisher_outlives_its_node(cli: Cli, group: list[Daemon]) -> None:
+    """Goal: nothing is missing, in order but for what comes twice. Method: numbers from node 3, which is killed in the
+    middle; a reader at node 2. The second half is written when the first node is gone."""
+    with spawn("sub", "outlives", "--create", "--node", 2, "-f", "lines", "--keep-all", bufsize=0) as subscriber, \
+            spawn("pub", "outlives", "--node", 3, "--readers", 1) as publisher:
+        wait_until(lambda: readers_of("outlives") == 1, what="the subscriber")
+        assert publisher.stdin is not None and subscriber.stdout is not None
+        publisher.stdin.write(b"".join(b"%d\n" % n for n in range(200)))
+        publisher.stdin.flush()
+        seen = [int(subscriber.stdout.readline()) for _ in range(50)]
+        group[2].kill()
+        publisher.stdin.write(b"".join(b"%d\n" % n for n in range(200, 400)))
+        publisher.stdin.close()
+        publisher.stdin = None
+        code, _, err = finish(publisher)
+        assert code == 0 and b"node 3 has gone away" in err and b"goes on at node 1" in err, err
+        while seen[-1] != 399:
+            seen.append(int(subscriber.stdout.readline()))
+        assert sorted(set(seen)) == list(range(400))
+        first = [n for at, n in enumerate(seen) if n not in seen[:at]]
+        assert first == list(range(400))
+        subscriber.terminate()
+
+
+@pytest.mark.slow
+def test_a_publisher_without_any_node_ends(cli: Cli, runtime_dir: Path) -> None:
+    with daemons(runtime_dir, 1) as (daemon,):
+        assert cli("pub", "t", "x", "--readers", 0).code == 0
+        with spawn("pub", "t", "x", "--count", 0, "--rate", 50, "--timeout", 0.5, "--readers", 0) as publisher:
+            wait_until(lambda: any(one.is_writer for one in ends_of("t")), what="the publisher")
+            daemon.kill()
+            code, _, err = finish(publisher)
+            assert code == 6 and b"no other one was there within 0.5 s" in err
 
 
 def test_sizes_left_open_are_the_nodes(cli: Cli, runtime_dir: Path) -> None:

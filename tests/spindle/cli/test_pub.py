@@ -111,15 +111,15 @@ def test_no_rate_changes_nothing() -> None:
 
 @pytest.fixture
 def node(stand_in: StandInNode) -> StandInNode:
-    for spec in (TopicSpec("t", size_max=100), TopicSpec("typed", "Air", b"\x01")):
+    for spec in (TopicSpec("t", size_max=31), TopicSpec("typed", "Air", b"\x01")):
         stand_in.call(lambda spec=spec: stand_in.declare_topic(spec))
     return stand_in
 
 
 def test_too_large_is_refused_by_number(cli: Cli, node: StandInNode) -> None:
-    result = cli("pub", "t", "small", "x" * 101, "--readers", 0, "--timeout", 0)
+    result = cli("pub", "t", "small", "x" * 32, "--readers", 0, "--timeout", 0)
     assert result.code == 1
-    assert "message 2 has 101 bytes" in result.err and "is 100" in result.err and "--size-max" in result.err
+    assert "message 2 has 32 bytes" in result.err and "is 31" in result.err and "--size-max" in result.err
 
 
 def test_held_back_is_refused_by_number(cli: Cli, node: StandInNode) -> None:

@@ -138,4 +138,7 @@ def test_node_that_goes_ends_it_if_told_so(node: StandInNode) -> None:
 
 def test_long_text_is_cut_and_says_so() -> None:
     assert shown(b"x" * (SHOWN_BYTES_MAX + 1)).endswith(f"... ({SHOWN_BYTES_MAX + 1} bytes)")
+    for letter in ("x", "ä", "🙂"):  # some of which end beyond what is looked at
+        long = ("+" + letter * 5 * SHOWN_BYTES_MAX).encode()
+        assert shown(long) == f"+{letter * (SHOWN_BYTES_MAX - 1)}... ({len(long)} bytes)"
     assert shown(b"\x00" * (SHOWN_BYTES_MAX + 1)).endswith(f"... ({SHOWN_BYTES_MAX + 1} bytes)")

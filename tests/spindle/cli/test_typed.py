@@ -207,3 +207,13 @@ def test_what_a_topic_keeps_is_read_and_its_type_shown_when_nobody_has_it_open(c
                 assert found["endpoints"] == 0 and found["definition"] in shown.out
                 read = cli("sub", "fixes", "--node", node, "--history", "--count", 1, "--timeout", 20, "-f", "lines")
                 assert json.loads(read.out) == {"aircraft": "A", "altitude": 900, "mode": "manual"}, read.err
+
+
+def test_long_arrays_are_shortened_for_people() -> None:
+    long = np.zeros((), [("n", "u4"), ("pixels", "u1", (20_000, 3)), ("few", "u1", (16384,))])[()]
+    plain = to_plain(long.dtype, long, 2)
+    assert plain["n"] == 0 and plain["pixels"] == [[0, 0, 0], [0, 0, 0], "... (20000 elements)"]
+    assert len(plain["few"]) == 16384 and len(to_plain(long.dtype, long)["pixels"]) == 20_000
+    cloud = make_idl_struct("Cloud", "Cloud", {"octets": sequence[uint8], "numbers": sequence[int32]})
+    shown = to_plain(cloud, cloud(octets=bytes(20_000), numbers=list(range(20_000))), 3)
+    assert shown == {"octets": "AAAA... (20000 octets)", "numbers": [0, 1, 2, "... (20000 elements)"]}

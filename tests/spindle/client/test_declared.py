@@ -5,7 +5,9 @@ Method: programs at two daemons, on one host and on hosts of their own.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +16,7 @@ from spindle.client.remote import attach_remote
 from spindle.errors import TopicMismatch, TopicUnknown
 from spindle.group.topics import TopicSpec
 from tests.spindle.hosts import hosts
+from tests.support import wait_until
 
 Attach = Callable[[], Session]
 
@@ -46,11 +49,41 @@ def test_who_has_not_declared_it_or_has_deleted_it_does_not_find_it(programs: At
                 session.open_writer("u")
 
 
-def test_another_topic_of_that_name_is_another_one(programs: Attach) -> None:
+def test_what_nobody_has_open_can_be_declared_anew(programs: Attach) -> None:
+    """And who had declared it otherwise is told when it opens it, and nothing of his is written in it."""
     with programs() as one, programs() as other:
-        one.declare_topic(TopicSpec("v", size_max=100))
-        other.delete_topic("v")
-        other.declare_topic(TopicSpec("v", size_max=200))
-        with pytest.raises(TopicMismatch):
-            one.declare_topic(TopicSpec("v", size_max=100))
-        one.open_writer("v").close()
+        one.declare_topic(TopicSpec("v", "numpy(a:f8)", size_max=100))
+        assert other.declare_topic(TopicSpec("v", "numpy(a:f4)", size_max=200)).spec.size_max == 200
+        for open_it in (lambda: one.open_writer("v"),
+                        lambda: one.open_reader("v", keep_all=True, from_history=False)):
+            with pytest.raises(TopicMismatch, match="a is f4 there, f8 here"):
+                open_it()
+        one.declare_topic(TopicSpec("v", "numpy(a:f8)"))
+        with one.open_writer("v") as writer:
+            assert writer.topic.spec.type_name == "numpy(a:f8)"
+            with pytest.raises(TopicMismatch, match="can be declared anew as soon as no program"):
+                other.declare_topic(TopicSpec("v", "numpy(a:f4)"))
+        wait_until(lambda: not [info for info in other.topics() if info.spec.name == "v" and info.members])
+        other.declare_topic(TopicSpec("v", "numpy(a:f4)"))
+        other.open_writer("v").close()
+
+
+def test_many_who_want_it_differently_at_once(programs: Attach) -> None:
+    """Each gets its topic or is told; whoever has it open has it as he wants it."""
+    with contextlib.ExitStack() as stack:
+        sessions = [stack.enter_context(programs()) for _ in range(6)]
+
+        def work(session: Session, number: int) -> list[int]:
+            sizes = []
+            for _ in range(10):
+                try:
+                    session.declare_topic(TopicSpec("w", size_max=100 + number))
+                    with session.open_writer("w") as writer:
+                        sizes.append(writer.topic.spec.size_max)
+                except (TopicMismatch, TopicUnknown):
+                    pass
+            return sizes
+
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(work, sessions, range(6)))
+        assert all(set(sizes) <= {100 + number} for number, sizes in enumerate(found)) and any(found)

@@ -7,7 +7,7 @@ import pytest
 
 from spindle.group.position import Position, farthest, places
 from spindle.restart.chain import Life, place_in
-from spindle.topics.local_topic import ends_of
+from spindle.topics.placing import ends_of
 
 A, B, C, D = 0xA, 0xB, 0xC, 0xD  # groups
 LIVES = (Life("a.3", 3), Life("b.9", 9, (7, 20)), Life("c.15", 15, (13, 10)))

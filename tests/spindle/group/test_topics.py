@@ -65,7 +65,7 @@ def test_a_refusal_says_the_way_out() -> None:
         agreed = TopicSpec("t", "numpy(x:f4)", type_hash=b"2" * 16, level=level, size_max=8)
         with pytest.raises(TopicMismatch, match=r"f4.*f8") as caught:
             agreed.check_same(dataclasses.replace(wanted, level=level))
-        assert ("topics t --delete" in str(caught.value)) == hint and "type_hash" not in str(caught.value)
+        assert ("can be declared anew" in str(caught.value)) == hint and "type_hash" not in str(caught.value)
 
 
 def test_what_is_left_open_is_filled_in() -> None:
@@ -95,3 +95,16 @@ def test_limits_travel_in_the_declaration() -> None:
 def test_a_declaration_that_contradicts_itself(more: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         dataclasses.replace(TABLE, **more)
+
+
+@pytest.mark.parametrize(("wanted", "says"), [
+    ("a:f8,b:f8,c:i4", "(field b is f4 there, f8 here; the group has no field c)"),
+    ("a:f8", "(you have no field b)"), ("b:f4,a:f8", "(the fields are in another order)"),
+    ("x" * 20 + "...", "'. Use the same"),
+])
+def test_records_are_compared_field_by_field(wanted: str, says: str) -> None:
+    agreed = TopicSpec("t", "numpy(a:f8,b:f4)", size_max=12, window=1)
+    with pytest.raises(TopicMismatch) as caught:
+        agreed.check_same(TopicSpec("t", f"numpy({wanted})"))
+    assert f"'numpy(a:f8,b:f4)' in the group, you want 'numpy({wanted})" in str(caught.value)
+    assert says in str(caught.value)

@@ -19,6 +19,7 @@ from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalWriteFa
 from spindle.journal.files import OsFiles
 from spindle.journal.format import SEQUENCE_SPAN
 from spindle.journal.recovery import Known, recover
+from spindle.journal.retention import Retention
 from spindle.journal.tools import read, verify
 from tests.spindle.journal.fakes import (
     SPEC,
@@ -278,7 +279,7 @@ def test_another_life_of_the_group_starts_its_order_anew(tmp_path: Path, groups:
 
 
 def test_rotation_and_retention(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, max_file_size=3000, keep_files=2)
+    setup = Setup(tmp_path, max_file_size=3000, retention=Retention(keep_files=2))
     sent = messages(200, size=40)
     for start in range(0, 200, 10):
         setup.put(sent[start : start + 10])

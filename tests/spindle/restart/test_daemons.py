@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from spindle.client import Session, attach
-from spindle.errors import SpindleError
+from spindle.errors import SpindleError, TopicMismatch
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.journal.tools import read, verify
@@ -284,3 +284,32 @@ def test_a_damaged_journal_is_repaired_from_the_others(site: Site) -> None:
     write(site, 1, numbered(50, 60))
     assert site.disk(2) == site.disk(1)
     assert list(site.journal.glob("*-2-*.mcap.damaged"))
+
+
+def test_another_definition_after_a_new_beginning(site: Site) -> None:
+    """As docs/operations.md says under "Journals": all nodes are stopped, what they have of the topic is moved away."""
+    site.start(1, 2)
+    write(site, 1, numbered(0, 5))
+    session = site.open(2)
+    session.open_reader(TOPIC, keep_all=True, from_history=True).close()
+    other = TopicSpec(TOPIC, "another", level=Level.LOGGED, size_max=256)
+    with pytest.raises(TopicMismatch, match=r"It is logged.*put its journals aside"):
+        session.declare_topic(other)
+    for one in site.sessions:
+        one.close()
+    for daemon in site.daemons.values():
+        assert daemon.terminate() == 0
+    aside = site.run.parent / "aside"
+    aside.mkdir()
+    moved = [path for node_id in (1, 2) for path in site.journal.glob(f"{TOPIC}-{node_id}*")]
+    assert moved
+    for path in moved:
+        path.rename(aside / path.name)
+    site.start(1, 2)
+    with attach(0, runtime_dir=site.run, node_id=1) as one:
+        one.declare_topic(other)
+        with one.open_writer(TOPIC) as writer:
+            writer.inbox.write(b"new")
+            assert writer.inbox.wait_acknowledged(WAIT_S, persisted=True)
+        assert take(one.open_reader(TOPIC, keep_all=True, from_history=True), 1) == [b"new"]
+    assert [one.payload for one in read(aside, topic=TOPIC, node_id=1)] == numbered(0, 5)

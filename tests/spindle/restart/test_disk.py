@@ -107,8 +107,9 @@ def test_the_end_and_the_rest_of_a_journal() -> None:
         after = sent[place][1] if place >= 0 else NOTHING
         assert [plain(one) for one in messages_after(store, after, sent[40][1])] == sent[place + 1 : 41]
 
-    def end(count_max: int, bytes_max: int, overhead: int) -> list[tuple[bytes, Order]]:
-        begin = begin_of_end(store, count_max, bytes_max, overhead)
+    def end(count_max: int, bytes_max: int, overhead: int, size_max: int = 1 << 20, large_max: int = 0
+            ) -> list[tuple[bytes, Order]]:
+        begin = begin_of_end(store, count_max, bytes_max, overhead, size_max, large_max)
         return [plain(one) for one in messages_from(store, begin, sent[-1][1])]
 
     assert end(0, 1 << 20, 0) == sent
@@ -119,6 +120,10 @@ def test_the_end_and_the_rest_of_a_journal() -> None:
         assert found == sent[COUNT - len(found) :] and sum(len(one) + 8 for one, _ in found) <= room
         if len(found) < COUNT:
             assert sum(len(one) + 8 for one, _ in sent[COUNT - len(found) - 1 :]) > room
+    # All are large: their entries count, and their bytes apart; one that has more than there is room for comes alone.
+    assert end(0, COUNT * 40, 8, 0, 1 << 20) == sent
+    assert end(0, 3 * 40, 8, 0, 1 << 20) == sent[-3:]
+    assert end(0, 1 << 20, 8, 0, sum(len(one) for one, _ in sent[-4:])) == sent[-4:]
 
 
 def test_a_journal_without_a_ledger_was_this_node_s_alone() -> None:

@@ -26,7 +26,10 @@ STATUS = {
     "applications": [{}],
     "relayed": {"applications": 1, "turned": 3, "taken": 5, "taken_bytes": 70},
     "topics": [{"name": 'a"b\\', "delivered": 7, "readers": 1, "writers": 0, "keys": 3, "kept_bytes": 600,
-                "given_up": 2, "given_up_keys": 1, "limited": 4, "keys_over": 5}, {"name": "elsewhere"}],
+                "given_up": 2, "given_up_keys": 1, "limited": 4, "keys_over": 5, "level": "atomic",
+                "stability": {"received": [9, 12], "delivered": [7, 9]},
+                "figures": {"messages": 7, "bytes": 70, "latencies": {"10240": 4, "65536": 2, "inf": 1}}},
+               {"name": "elsewhere"}],
 }
 
 
@@ -83,6 +86,19 @@ def test_state_of_the_group(server: MetricsServer) -> None:
     assert found["spindle_relay_taken_total", ""] == 5 and found["spindle_relay_taken_bytes_total", ""] == 70
     assert found["spindle_topic_delivered", 'a"b\\'] == 7
     assert ("spindle_topic_delivered", "elsewhere") not in found, "this node does not subscribe it"
+
+
+def test_latencies_of_a_topic(server: MetricsServer) -> None:
+    """Each message is below its bound, and the last bucket has all."""
+    found = {}
+    for family in text_string_to_metric_families(scrape(server)):
+        found |= {float(one.labels["le"]): one.value for one in family.samples
+                  if one.name == "spindle_topic_latency_seconds_bucket"}
+    assert found[16384e-9] == 4 and found[65536e-9] == 6 and found[max(found)] == 7 and max(found) == float("inf")
+    assert sorted(found.values()) == [found[bound] for bound in sorted(found)]
+    served = values(scrape(server))
+    assert served["spindle_topic_behind", 'a"b\\'] == 5
+    assert served["spindle_topic_delivered_bytes_total", 'a"b\\'] == 70
 
 
 def test_process_metrics(server: MetricsServer) -> None:

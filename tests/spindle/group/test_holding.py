@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 
-from spindle.client.holding import holders
 from spindle.group.endpoints import Endpoint
+from spindle.group.holding import holders, stuck
 
 
 def topic(received: list[int], delivered: list[int], **more: object) -> dict[str, object]:
@@ -52,3 +52,12 @@ def test_the_slowest_comes_first() -> None:
 
 def test_unordered_topics_have_no_delivered_numbers() -> None:
     assert holders(topic([1000] * 3, [0] * 3, level="unordered"), []) == []
+
+
+def test_who_gets_on_holds_nobody_up() -> None:
+    """Also where the rings are full at both looks. A view in between begins to count anew."""
+    full = topic([2000, 2000, 2000], [2000, 1800, 1990])
+    assert [one.node_id for one in stuck(topic([1000] * 3, [1000, 1790, 990]), full, [])] == [2]
+    assert stuck(topic([1000] * 3, [1000, 800, 990]), full, []) == []
+    assert [one.node_id for one in stuck(topic([9000] * 3, [9000] * 3), full, [])] == [2]
+    assert stuck({"name": "t"}, full, []) == [] and stuck(full, {"name": "t"}, []) == []

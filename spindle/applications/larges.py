@@ -1,0 +1,121 @@
+"""Large samples of one application: the memory that its writers fill, and what its readers open.
+
+Rules:
+- The memory is the node's, and counts for the application's user until the sample is handed over. What is handed over
+  can't be mapped to be written any more, or is refused.
+- A reader opens samples of its own topic, by the ids that it finds in its log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from spindle.errors import ConfigError, SpindleError
+from spindle.proto import attach_pb2 as pb
+
+if TYPE_CHECKING:
+    from spindle.applications.open_ports import OpenPort, OpenPorts
+    from spindle.applications.quotas import Quota
+    from spindle.topics.larges import LargeSamples
+
+MADE_MAX = 64  # samples of one application that are being filled
+WAIT_S_MAX = 10.0  # for room, of one request
+
+
+@dataclasses.dataclass
+class _Made:
+    port: int
+    topic: str
+    fd: int
+    size: int
+
+
+class ApplicationLarges:
+    """See the module's text."""
+
+    def __init__(self, larges: LargeSamples, ports: OpenPorts, quota: Quota | None) -> None:
+        self._larges, self._ports, self._quota = larges, ports, quota
+        self._made: dict[int, _Made] = {}
+        self._making = 0
+        self._number = 0
+        self.ended = False
+
+    async def make(self, wanted: pb.MakeLarge) -> tuple[pb.Reply, list[int]]:
+        """The answer; its descriptor stays this node's. Raises SpindleError."""
+        port = self._writer(wanted.port)
+        assert port.writer is not None
+        if len(self._made) + self._making >= MADE_MAX:
+            raise ConfigError(f"{MADE_MAX} large samples of one program are being filled, the limit")
+        spec = self._larges.spec_of(port.topic)
+        self._larges.check_size(spec, wanted.size)
+        if self._quota is not None:
+            self._quota.take_region(wanted.size)
+        self._making += 1
+        fd = None
+        try:
+            fd = await self._larges.make(spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
+        finally:
+            self._making -= 1
+            if fd is None and self._quota is not None:
+                self._quota.give_region(wanted.size)
+        if fd is None:
+            return pb.Reply(large=pb.LargeMade()), []
+        self._number += 1
+        number = self._number
+        self._made[number] = _Made(wanted.port, port.topic, fd, wanted.size)
+        if self.ended or self._ports.find(wanted.port) is not port:
+            self._give_up(number)
+            raise SpindleError(f"a writer of topic {port.topic!r} was closed while it waited for memory")
+        return pb.Reply(large=pb.LargeMade(number=number)), [fd]
+
+    def hand_over(self, wanted: pb.HandOverLarge) -> None:
+        """Raises SpindleError; the sample is gone then."""
+        made = self._made.get(wanted.number)
+        if made is None or made.port != wanted.port:
+            raise SpindleError(f"{self._ports.label} has no large sample {wanted.number} of that writer")
+        port = self._writer(wanted.port)
+        assert port.writer is not None
+        del self._made[wanted.number]
+        if self._quota is not None:
+            self._quota.give_region(made.size)
+        self._larges.hand_over(port.writer, wanted.number, made.fd, made.size)
+
+    def drop(self, wanted: pb.DropLarge) -> None:
+        """Idempotent."""
+        made = self._made.get(wanted.number)
+        if made is not None and made.port == wanted.port:
+            self._give_up(wanted.number)
+
+    def open(self, wanted: pb.OpenLarge) -> tuple[pb.Reply, list[int]]:
+        """The answer, whose descriptor is the caller's. Raises SpindleError."""
+        port = self._ports.get(wanted.port)
+        if port.reader is None:
+            raise SpindleError(f"{self._ports.label} has no open reader {wanted.port}")
+        found = self._larges.open(port.topic, wanted.id)
+        if found is None:
+            return pb.Reply(large_opened=pb.LargeOpened()), []
+        return pb.Reply(large_opened=pb.LargeOpened(size=found[1])), [found[0]]
+
+    def _writer(self, number: int) -> OpenPort:
+        port = self._ports.get(number)
+        if port.writer is None:
+            raise SpindleError(f"{self._ports.label} has no open writer {number}")
+        return port
+
+    def _give_up(self, number: int) -> None:
+        made = self._made.pop(number)
+        if self._quota is not None:
+            self._quota.give_region(made.size)
+        self._larges.give_up(made.topic, made.fd, made.size)
+
+    def port_closed(self, number: int) -> None:
+        """What its writer was filling goes."""
+        for one in [one for one, made in self._made.items() if made.port == number]:
+            self._give_up(one)
+
+    def end(self) -> None:
+        """The application has gone. Idempotent."""
+        self.ended = True
+        for number in list(self._made):
+            self._give_up(number)

@@ -1,0 +1,146 @@
+"""Large samples of a session: where its writers put them, and how its readers open them.
+
+A sample that is larger than its topic's slots goes into memory that the node makes for it: one copy, or none where the
+program fills it in place. Then its mapping is taken away, so that nobody can change it any more, and the node has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+from spindle.errors import NodeStopped, SpindleError, TopicLimit, shortage
+
+if TYPE_CHECKING:
+    from spindle.client.channel import Channel
+    from spindle_core.inbox_writer import InboxWriter
+    from spindle_core.memory import Mapping
+
+ASK_S = 5.0  # that the node waits for room in one request
+
+
+class LargeWriter:
+    """Of one writer: see InboxWriter, `beside`. keep: what was handed over stays known to bytes_of() until every member
+    has it."""
+
+    def __init__(self, channel: Channel, port: int, inbox: InboxWriter, keep: bool) -> None:
+        self._channel, self._port, self._keep = channel, port, keep
+        self._inbox = inbox
+        self._numbers: dict[int, int] = {}  # of those that are being filled, by the address of the object
+        self._kept: dict[int, tuple[int, int]] = {}  # by number: index of its message, and a descriptor to read it
+
+    def make(self, size: int, timeout_s: float) -> Mapping:
+        """Memory to be filled. Raises WriteTimeout, MessageTooLarge, NoResources, NodeGone."""
+        from spindle.proto import attach_pb2 as pb
+        from spindle_core.errors import MessageTooLarge, WriteTimeout
+        from spindle_core.memory import Mapping
+
+        deadline = time.monotonic() + timeout_s if timeout_s >= 0 else float("inf")
+        while True:
+            left_s = deadline - time.monotonic()
+            ask_s = max(0.0, min(left_s, ASK_S))
+            try:
+                reply, fds = self._ask(make_large=pb.MakeLarge(
+                    port=self._port, size=size, timeout_ms=int(ask_s * 1000)))
+            except TopicLimit as error:
+                raise MessageTooLarge(str(error)) from None
+            if reply.large.number:
+                memory = Mapping.attach(fds[0], writable=True)
+                self._numbers[id(memory)] = reply.large.number
+                self._make_ready(memory, size)
+                return memory
+            if time.monotonic() >= deadline:
+                late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their "
+                                    "way are waiting for the group (a reader that keeps all and doesn't take holds "
+                                    "its writers back), or [topics] large_capacity is too small")
+                late.for_memory = True
+                raise late
+
+    def _make_ready(self, memory: Mapping, size: int) -> None:
+        """Has its pages there, which is this process's work and not the node's. Raises NoResources."""
+        try:
+            memory.make_ready()
+        except OSError as error:
+            self.drop(memory)
+            raise shortage(error, f"a sample of {size} bytes") or error from None
+
+    def hand_over(self, memory: Mapping) -> int:
+        """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
+        from spindle.proto import attach_pb2 as pb
+
+        number = self._numbers.pop(id(memory))
+        fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
+        try:
+            memory.become_private()
+            self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
+        except BaseException:
+            if fd >= 0:
+                os.close(fd)
+            raise
+        if fd >= 0:
+            self._prune()
+            self._kept[number] = self._inbox.committed, fd
+        return number
+
+    def drop(self, memory: Mapping) -> None:
+        """Of one that is not handed over. Idempotent."""
+        from spindle.proto import attach_pb2 as pb
+
+        number = self._numbers.pop(id(memory), None)
+        memory.close_descriptor()
+        if number is not None:
+            with contextlib.suppress(SpindleError, OSError):
+                self._ask(drop_large=pb.DropLarge(port=self._port, number=number))
+
+    def bytes_of(self, number: int) -> bytes | None:
+        """What was handed over, as long as it may have to be sent again."""
+        kept = self._kept.get(number)
+        if kept is None:
+            return None
+        with open(os.dup(kept[1]), "rb") as file:
+            file.seek(0)
+            return file.read()
+
+    def _prune(self) -> None:
+        done = self._inbox.acknowledged
+        for number in [one for one, (index, _) in self._kept.items() if index < done]:
+            os.close(self._kept.pop(number)[1])
+
+    def _ask(self, **body: object):  # type: ignore[no-untyped-def]
+        from spindle_core.errors import NodeGone
+
+        try:
+            reply, frame = self._channel.request(**body)
+        except NodeStopped as error:
+            raise NodeGone(str(error)) from None
+        return reply, frame.take_fds()
+
+    def close(self) -> None:
+        """Idempotent."""
+        kept, self._kept = self._kept, {}
+        for _, fd in kept.values():
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class LargeOpener:
+    """Of one reader: see LogReader, `opener`."""
+
+    def __init__(self, channel: Channel, port: int) -> None:
+        self._channel, self._port = channel, port
+
+    def __call__(self, large_id: int) -> int:
+        from spindle.proto import attach_pb2 as pb
+
+        try:
+            reply, frame = self._channel.request(open_large=pb.OpenLarge(port=self._port, id=large_id))
+        except SpindleError:
+            if self._channel.ended:
+                return -1  # it went with its node
+            raise
+        fds = frame.take_fds()
+        return fds[0] if reply.large_opened.size else -1

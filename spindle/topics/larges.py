@@ -1,0 +1,381 @@
+"""Large samples of a node: their way from a writer into the order, and from other members to this one.
+
+A sample that is larger than its topic's slots lies in sealed memory of its own (spindle/large); in the order stands its
+entry (spindle_core/large.pxi). Here the two meet: who makes one gets memory within the topic's bounds; what a predicate
+waits for is brought; and what nobody names any more is given back.
+
+Rules:
+- The order decides who waits for whom. A member that lacks the bytes of a sample delivers nothing behind it, and nobody
+  else does; so bytes are brought in the order of the topics, and the first of a topic always has room.
+- Of one topic, samples of up to `large_capacity` bytes are on their way from this node's writers, or one that is
+  larger; whoever makes another waits, first come, first served.
+- Bytes that came in vain are given up with the view: those of a sender that the new view doesn't have, if the order has
+  not named them.
+
+On the node's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit, TopicUnknown
+from spindle.group.levels import Level
+from spindle.large import store as memory
+from spindle.large.routes import sources_for
+from spindle.restart.pieces import JOURNAL_SAMPLE_MAX
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.topics import TopicSpec
+    from spindle.group.view import Topic, View
+    from spindle.large.service import NodeLarge
+    from spindle.topics.ports import WriterPort
+    from spindle_core.engine import Engine
+
+SWEEP_S = 0.5  # between two looks for samples that every reader has taken
+AGAIN_S = 0.2  # after a sample could not be had
+LOG = logging.getLogger("spindle.node")
+
+
+class LargeSamples:
+    """See the module's text. `view`: the installed one."""
+
+    def __init__(self, engine: Engine, config: NodeConfig, node_id: int, view: Callable[[], View | None]) -> None:
+        self._engine, self._config, self._node_id, self._view = engine, config, node_id, view
+        self._larges = engine.larges
+        self.service: NodeLarge | None = None  # set before the node is a member
+        self._next_id = secrets.randbits(64) or 1
+        self._own: dict[int, tuple[str, int]] = {}  # of this node's writers, not delivered yet: topic and bytes, by id
+        self._room: dict[str, int] = {}  # bytes by topic: of these, and of those that are being made
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # bytes that somebody waits for
+        # Of unordered topics, which this node delivers before others have it: their writers, and how many messages of
+        # these all members must have delivered before the sample may go; -1: it isn't delivered here.
+        self._held: dict[int, tuple[WriterPort, int]] = {}
+        self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
+        self._bringing: dict[int, asyncio.Task[None]] = {}
+        self._sweep: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    # --- from writers of this node
+
+    def new_id(self) -> int:
+        """Of a sample, different from all others of the group."""
+        self._next_id = self._next_id % ((1 << 64) - 1) + 1
+        return self._next_id
+
+    def spec_of(self, topic: str) -> TopicSpec:
+        """Raises TopicUnknown."""
+        view = self._view()
+        agreed = view.topic(topic) if view is not None else None
+        if agreed is None:
+            raise TopicUnknown(f"topic {topic!r} is not declared")
+        return agreed.spec
+
+    def check_size(self, spec: TopicSpec, size: int) -> None:
+        """Raises TopicLimit, with the limit, unless a writer may have a sample of this size."""
+        limit, why = self._config.large_sample_max, "[topics] large_sample_max in the node's configuration"
+        if spec.level is Level.LOGGED and limit > JOURNAL_SAMPLE_MAX:
+            limit, why = JOURNAL_SAMPLE_MAX, "what a journal takes"
+        if not 0 < size <= limit:
+            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}")
+
+    async def make(self, spec: TopicSpec, size: int, timeout_s: float) -> int | None:
+        """Memory for a sample, which counts for the topic until hand_over() or give_up(): a descriptor; None if there
+        was no room in time. Raises TopicLimit, NoResources."""
+        self.check_size(spec, size)
+        if not await self._take_room(spec.name, size, timeout_s):
+            return None
+        try:
+            return memory.make(size)
+        except BaseException:
+            self._give_room(spec.name, size)
+            raise
+
+    def hand_over(self, port: WriterPort, number: int, fd: int, size: int) -> None:
+        """The memory that a writer has filled goes into the order when its slot comes, which names it by `number`.
+        Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
+        try:
+            large_id, entry = self._keep(fd, size, port.topic)
+        except BaseException:
+            self._give_room(port.topic, size)
+            raise
+        if not self._engine.hand_over_large(port.inbox, number, large_id, entry):
+            self._larges.drop(large_id)
+            self._store.drop(large_id)
+            self._give_room(port.topic, size)
+            raise NoResources(f"topic {port.topic!r}: too many large samples wait at this node, or of this writer; "
+                              "write on when some are delivered")
+        self._own[large_id] = port.topic, size
+        if self.spec_of(port.topic).level is Level.UNORDERED and self._larges.hold(large_id):
+            self._held[large_id] = port, -1
+
+    def give_up(self, topic: str, fd: int, size: int) -> None:
+        """Memory that is not handed over."""
+        os.close(fd)
+        self._give_room(topic, size)
+
+    def writer_ended(self, port: WriterPort) -> None:
+        """What it handed over and never named in a slot goes; all else of it is delivered everywhere."""
+        for large_id in [one for one, (held, _) in self._held.items() if held is port]:
+            del self._held[large_id]
+            self._larges.unuse(large_id)
+        for large_id in port.inbox.larges_waiting:
+            if large_id in self._own and self._larges.drop(large_id):
+                self._forget(large_id)
+
+    def keep(self, topic: str, payload: bytes) -> tuple[int, bytes]:
+        """Puts a sample beside the order that came as bytes, from a journal or another member's: its id, and its entry.
+        Raises NoResources."""
+        fd = memory.make(len(payload))
+        try:
+            with memory.filling(fd, len(payload)) as view:
+                view[:] = payload
+        except BaseException:
+            os.close(fd)
+            raise
+        large_id, entry = self._keep(fd, len(payload), topic)
+        if not self._larges.add(large_id):
+            self._store.drop(large_id)
+            raise NoResources(f"topic {topic!r}: too many large samples are at this node")
+        return large_id, entry
+
+    def _keep(self, fd: int, size: int, topic: str) -> tuple[int, bytes]:
+        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor."""
+        from spindle_core.larges import make_entry
+
+        try:
+            memory.seal(fd)
+            first, last = os.pread(fd, 8, 0), os.pread(fd, 8, size - 8)
+        except BaseException:
+            os.close(fd)
+            raise
+        large_id = self.new_id()
+        self._store.put(large_id, fd, size, topic)
+        return large_id, make_entry(large_id, size, first, last)
+
+    @property
+    def _store(self) -> memory.Store:
+        assert self.service is not None
+        return self.service.store
+
+    # --- room
+
+    async def _take_room(self, topic: str, size: int, timeout_s: float) -> bool:
+        queue = self._waiting.get(topic)
+        if not queue and self._has_room(topic, size):
+            self._room[topic] = self._room.get(topic, 0) + size
+            return True
+        if timeout_s <= 0:
+            return False
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waits = (size, future)
+        self._waiting.setdefault(topic, deque()).append(waits)
+        try:
+            await asyncio.wait_for(asyncio.shield(future), timeout_s)
+            return True
+        except asyncio.TimeoutError:
+            return future.done() and not future.cancelled()
+        finally:
+            if not future.done():
+                future.cancel()
+                with contextlib.suppress(KeyError, ValueError):
+                    self._waiting[topic].remove(waits)
+                self._admit(topic)  # those behind it may fit
+
+    def _has_room(self, topic: str, size: int) -> bool:
+        used = self._room.get(topic, 0)
+        return used == 0 or used + size <= self._config.large_capacity
+
+    def _give_room(self, topic: str, size: int) -> None:
+        self._room[topic] -= size
+        self._admit(topic)
+
+    def _admit(self, topic: str) -> None:
+        queue = self._waiting.get(topic, deque())
+        while queue and self._has_room(topic, queue[0][0]):
+            size, future = queue.popleft()
+            if not future.done():
+                self._room[topic] = self._room.get(topic, 0) + size
+                future.set_result(None)
+        if not queue:
+            self._waiting.pop(topic, None)
+        if not self._room.get(topic):
+            self._room.pop(topic, None)
+
+    # --- from other nodes
+
+    def look(self) -> None:
+        """After the predicate thread has told of something: what is wanted, delivered, or no longer named."""
+        if self._stopped or self.service is None:
+            return
+        for large_id in self._larges.take_released():
+            self._forget(large_id)
+        if self._own:
+            undelivered = self._larges.undelivered(self._own)
+            for large_id in [one for one in self._own if one not in undelivered]:
+                self._delivered(large_id)
+        self._let_go_held()
+        wants = self._larges.wants()
+        if wants:
+            self._want(wants)
+        if self._store.bytes_held and self._sweep is None:
+            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_now)
+
+    def _let_go_held(self) -> None:
+        for large_id, (port, until) in list(self._held.items()):
+            if until < 0 and large_id not in self._own:
+                until = port.inbox.consumed
+                self._held[large_id] = port, until
+            if 0 <= until <= port.inbox.acknowledged or port.inbox.ring.fd < 0:
+                del self._held[large_id]
+                self._larges.unuse(large_id)
+
+    def _want(self, wants: Sequence[tuple[int, int, int, int, int]]) -> None:
+        view = self._view()
+        if view is None:
+            return
+        first: dict[int, int] = {}
+        for topic_id, _, _, _, sequence in wants:
+            first[topic_id] = min(sequence, first.get(topic_id, sequence))
+        topics = {topic.topic_id: topic for topic in view.topics}
+        for topic_id, large_id, size, sender, sequence in wants:
+            topic = topics.get(topic_id)
+            if large_id in self._bringing or topic is None:
+                continue
+            self._bringing[large_id] = asyncio.get_running_loop().create_task(
+                self._bring(topic, large_id, size, sender, self._sources(view, topic, sender, size),
+                            urgent=sequence == first[topic_id]))
+
+    def _sources(self, view: View, topic: Topic, sender: int, size: int) -> list[int]:
+        """From whom to get it: see spindle/large/routes.py. At last from any other member."""
+        hosts: dict[bytes, list[int]] = {}
+        for member in view.members:
+            if member.node_id in topic.members:
+                hosts.setdefault(member.host, []).append(member.node_id)
+        sources = sources_for(self._node_id, sender, list(hosts.values()), size)
+        return sources + [one for one in topic.members if one not in (*sources, self._node_id)]
+
+    async def _bring(self, topic: Topic, large_id: int, size: int, sender: int, sources: Sequence[int],
+                     urgent: bool) -> None:
+        assert self.service is not None
+        try:
+            if self._store.find(large_id) is None:
+                fd = await self.service.bring(large_id, size, topic.spec.name, sources, urgent)
+                self._store.put(large_id, fd, size, topic.spec.name)
+                self._brought[large_id] = topic.spec.name, sender
+            if not self._engine.add_large(large_id):
+                raise NoResources("as many large samples are here as there may be")
+        except (SpindleError, OSError) as error:
+            LOG.warning("topic %r: a large sample of %d bytes of node %d can't be had, and holds the topic up here: %s",
+                        topic.spec.name, size, sender, error)
+            await asyncio.sleep(AGAIN_S)
+            self._larges.forget_want(large_id)
+            with self._engine.parked():
+                pass  # the predicates look again, and want it anew if it still matters
+        finally:
+            self._bringing.pop(large_id, None)
+
+    async def bring_of_history(self, topic: str, entry: bytes) -> bool:
+        """The bytes of a sample of a history that another member gives; False if nobody has them any more."""
+        from spindle_core.larges import entry_of
+
+        assert self.service is not None
+        view = self._view()
+        agreed = view.topic(topic) if view is not None else None
+        members = () if agreed is None else agreed.members
+        donor = None if agreed is None else agreed.donor
+        sources = sorted((one for one in members if one != self._node_id), key=lambda one: one != donor)
+        large_id, size = entry_of(entry)
+        try:
+            if self._store.find(large_id) is None:
+                self._store.put(large_id, await self.service.bring(large_id, size, topic, sources), size, topic)
+                self._brought[large_id] = topic, -1
+            return bool(self._larges.add(large_id))
+        except (SpindleError, OSError) as error:
+            LOG.warning("topic %r: a large sample of %d bytes of its history can't be had: %s", topic, size, error)
+            return False
+
+    # --- for readers
+
+    def open(self, topic: str, large_id: int) -> tuple[int, int] | None:
+        """A descriptor to read a sample of this topic, and its size; None if the node has it no more. Raises
+        NoResources."""
+        held = self._store.find(large_id)
+        if held is None or held.topic != topic:
+            return None
+        try:
+            return held.open(), held.size
+        except SampleMissing:
+            return None
+
+    def opener(self, topic: str) -> Callable[[int], int]:
+        """Opens samples for a reader in this process; for any thread."""
+        def opened(large_id: int) -> int:
+            found = self.open(topic, large_id)
+            return -1 if found is None else found[0]
+
+        return opened
+
+    # --- views, and the end
+
+    def installed(self, view: View) -> None:
+        """Gives up what came in vain from members that have gone."""
+        for large_id, (name, sender) in list(self._brought.items()):
+            topic = view.topic(name)
+            if (topic is None or self._node_id not in topic.members or sender not in topic.senders) and sender >= 0 \
+                    and large_id not in self._bringing and self._larges.drop(large_id):
+                self._forget(large_id)
+        self.look()
+
+    def left(self, topic: str) -> None:
+        """The node is no member of this topic any more: nothing of it will come in the order."""
+        for large_id in [one for one, (port, _) in self._held.items() if port.topic == topic]:
+            del self._held[large_id]
+            self._larges.unuse(large_id)
+        for large_id in self._store.ids() if self.service is not None else ():
+            held = self._store.find(large_id)
+            if held is not None and held.topic == topic and self._larges.drop(large_id):
+                self._forget(large_id)
+
+    def _delivered(self, large_id: int) -> None:
+        """Of an own one: it is on its way no more."""
+        owned = self._own.pop(large_id, None)
+        if owned is not None:
+            self._give_room(*owned)
+
+    def _forget(self, large_id: int) -> None:
+        self._delivered(large_id)
+        self._brought.pop(large_id, None)
+        self._store.drop(large_id)
+
+    def _sweep_now(self) -> None:
+        self._sweep = None
+        if not self._stopped:
+            self._engine.sweep_larges()
+            self.look()
+
+    def stop(self) -> None:
+        """Idempotent."""
+        self._stopped = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for task in self._bringing.values():
+            task.cancel()
+        for queue in self._waiting.values():
+            for _, future in queue:
+                if not future.done():
+                    future.set_exception(NoResources("the node stops"))
+
+    def status(self) -> dict[str, Any]:
+        """Fit for JSON."""
+        held = self._store.bytes_held if self.service is not None else 0
+        return {"bytes": held, "samples": len(self._store.ids()) if self.service is not None else 0,
+                "bringing": len(self._bringing), "on_the_way": sum(self._room.values())}
