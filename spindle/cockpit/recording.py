@@ -53,8 +53,8 @@ class Recordings:
             name = re.sub(r"[^\w.-]+", "-", topic).strip("-") or "topic"
             path = self._directory / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.mcap"
             process = subprocess.Popen(
-                [sys.executable, "-c", ENDS_WITH_US, sys.executable, "-m", "spindle.cli", "record", *self._options, "--node", str(node_id), "-o", str(path),
-                 "--", topic],
+                [sys.executable, "-c", ENDS_WITH_US, sys.executable, "-m", "spindle.cli", "record", *self._options,
+                 "--node", str(node_id), "-o", str(path), "--", topic],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
             try:
                 code = process.wait(0.5)
