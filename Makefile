@@ -8,21 +8,28 @@ ARGS ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-print-directory --no-builtin-rules
+# Two at once would install into one environment at the same time; what may go side by side says so (see setup).
+ifndef SIDE_BY_SIDE
+.NOTPARALLEL:
+endif
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
-SOURCES := $(shell find spindle_core spindle_lab -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
+sources_of = $(shell find $(1) -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference netns-test rdma-test test-web clean distclean
+.PHONY: FORCE help setup lab ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference docs docs-pictures netns-test rdma-test test-web clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "  Variables: PYTHON=/path/to/python3 (3.10 or later), VENV=directory, ARGS='for demo, test or bench'"
 
-setup: $(VENV)/.stamp-ext  ## Make the environment and build the core; .venv/bin/spindle is the command
+# What Spindle depends on is installed while the core is built. Installing compiles nothing to bytecode: Python does that
+# for what is imported.
+setup: $(VENV)/.stamp-build  ## Make the environment and build the core; .venv/bin/spindle is the command
+	@$(MAKE) --jobs=2 SIDE_BY_SIDE=1 $(VENV)/.stamp-install $(VENV)/.stamp-ext
 
 $(VENV)/.stamp-venv:
 	$(call say,Making the environment $(VENV))
@@ -30,19 +37,30 @@ $(VENV)/.stamp-venv:
 	@touch $@
 
 # The build's own needs come first and without isolation, so that one Cython serves all later rebuilds.
-$(VENV)/.stamp-install: $(VENV)/.stamp-venv pyproject.toml
+$(VENV)/.stamp-build: $(VENV)/.stamp-venv
+	$(call say,Installing what the build needs)
+	@$(PIP) install --no-compile --upgrade 'setuptools>=77' 'cython>=3.2'
+	@touch $@
+
+$(VENV)/.stamp-install: $(VENV)/.stamp-build pyproject.toml
 	$(call say,Installing what Spindle depends on)
-	@$(PIP) install --upgrade 'setuptools>=77' 'cython>=3.1'
-	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable .
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-compile --no-build-isolation --editable .
 	@touch $@
 
 # Changes only when a library that some modules need has come or gone since: they are built then, or left out.
-$(VENV)/.stamp-libraries: $(VENV)/.stamp-install FORCE
+$(VENV)/.stamp-libraries: $(VENV)/.stamp-build FORCE
 	@found="$$($(BIN)/python setup.py --libraries)"; [ -e $@ ] && [ "$$(cat $@)" = "$$found" ] || echo "$$found" > $@
 FORCE:
 
-$(VENV)/.stamp-ext: $(VENV)/.stamp-install $(VENV)/.stamp-libraries setup.py $(SOURCES)
+$(VENV)/.stamp-ext: $(VENV)/.stamp-build $(VENV)/.stamp-libraries setup.py $(call sources_of,spindle_core)
 	$(call say,Building the core)
+	@$(BIN)/python setup.py --quiet build_ext --inplace --running
+	@touch $@
+
+lab: setup $(VENV)/.stamp-lab  ## Build also what only development needs: simulator, benchmarks, the paper's evaluation
+
+$(VENV)/.stamp-lab: $(VENV)/.stamp-ext $(call sources_of,spindle_lab)
+	$(call say,Building the simulator and the benchmarks)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
@@ -56,9 +74,9 @@ $(VENV)/.stamp-lint: $(VENV)/.stamp-install
 	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[lint]'
 	@touch $@
 
-ext: $(VENV)/.stamp-install  ## Rebuild the extension modules whose sources changed
+ext: $(VENV)/.stamp-install $(VENV)/.stamp-libraries  ## Rebuild the extension modules whose sources changed
 	@$(BIN)/python setup.py --quiet build_ext --inplace
-	@touch $(VENV)/.stamp-ext
+	@touch $(VENV)/.stamp-ext $(VENV)/.stamp-lab
 
 # The page with the flight is a part that may be missing: the demonstration then says so.
 $(VENV)/.stamp-web: $(VENV)/.stamp-install
@@ -71,10 +89,10 @@ demo: setup $(VENV)/.stamp-web  ## Fly the recorded flight over three daemons an
 
 # Side by side, one for each processor; who has nothing left takes from the others.
 PYTEST_ALL := $(BIN)/pytest -q -n auto --dist worksteal
-test: setup $(VENV)/.stamp-test  ## Run the tests that hold every promise, in at most 5 minutes on two cores
+test: lab $(VENV)/.stamp-test  ## Run the tests that hold every promise, in at most 5 minutes on two cores
 	@$(PYTEST_ALL) -m 'not slow' $(ARGS)
 
-test-all: setup $(VENV)/.stamp-test  ## Run all tests
+test-all: lab $(VENV)/.stamp-test  ## Run all tests
 	@$(PYTEST_ALL) $(ARGS)
 
 lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
@@ -88,7 +106,7 @@ lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
 
 # A second build beside the first: its modules go to build/sanitize and are found before the tree's own.
 SANITIZED := build/sanitize/lib
-sanitize: setup $(VENV)/.stamp-test  ## Build the core with ASan and UBSan and run its tests on that
+sanitize: lab $(VENV)/.stamp-test  ## Build the core with ASan and UBSan and run its tests on that
 	$(call say,Building the core with sanitizers in $(SANITIZED))
 	@SPINDLE_SANITIZE=address,undefined $(BIN)/python setup.py --quiet build --build-base build/sanitize --build-lib $(SANITIZED)
 	@LD_PRELOAD="$$($${CC:-gcc} -print-file-name=libasan.so) $$($${CC:-gcc} -print-file-name=libubsan.so)" PYTHONMALLOC=malloc \
@@ -102,7 +120,7 @@ $(VENV)/.stamp-fuzz: $(VENV)/.stamp-test
 	@touch $@
 
 SECONDS ?= 60
-fuzz: setup $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECONDS in all
+fuzz: lab $(VENV)/.stamp-fuzz  ## Fuzz every decoder of foreign bytes for SECONDS in all
 	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 $(VENV)/.stamp-sim: $(VENV)/.stamp-install
@@ -111,17 +129,17 @@ $(VENV)/.stamp-sim: $(VENV)/.stamp-install
 	@touch $@
 
 # Whole nodes; ARGS=--core simulates the core and the membership machine alone, in smaller steps and more of them.
-sim: setup $(VENV)/.stamp-sim  ## Simulate groups of whole nodes with faults from SEEDS seeds, and check every promise
+sim: lab $(VENV)/.stamp-sim  ## Simulate groups of whole nodes with faults from SEEDS seeds, and check every promise
 	@$(BIN)/spindle sim --seeds $(or $(SEEDS),2000) $(ARGS)
 
 # Of the exhaustive cases so many states each; without the bound, `spindle sim --exhaustive`, it may take hours.
-sim-nightly: setup $(VENV)/.stamp-sim  ## More seeds of both kinds, every rare path of the core, every run of the smallest groups
+sim-nightly: lab $(VENV)/.stamp-sim  ## More seeds of both kinds, every rare path of the core, every run of the smallest groups
 	@$(BIN)/spindle sim --seeds $(or $(SEEDS),20000) $(ARGS)
 	@$(BIN)/spindle sim --core --seeds $(or $(SEEDS),20000) --nightly $(ARGS)
 	@$(BIN)/spindle sim --exhaustive --states $(or $(STATES),20000)
 
 # A nightly affair: a few hundred seconds for each of the shapes on cores that have nothing else to do.
-litmus: setup  ## Race around going to sleep, ROUNDS times (1e9) for each way of being woken: no wake-up may be lost
+litmus: lab  ## Race around going to sleep, ROUNDS times (1e9) for each way of being woken: no wake-up may be lost
 	@$(BIN)/python -m spindle_lab.litmus --rounds $(or $(ROUNDS),1e9) $(ARGS)
 
 chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what everybody was given
@@ -131,7 +149,7 @@ chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what 
 soak: setup  ## Daemons under programs that come, die and go, for SECONDS (3600): nothing may stay of them
 	@$(BIN)/python -m spindle_lab.soak --seconds $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),3600) $(ARGS)
 
-mutants: setup $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
+mutants: lab $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 # No interpreter runs in it, so the linker's garbage collection must leave nothing that needs Python.
@@ -146,7 +164,7 @@ tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under 
 	@TSAN_OPTIONS=halt_on_error=0 build/tsan/harness $(if $(ARGS),$(ARGS),50000)
 
 # As root; skipped, with the reason, where network namespaces can't be had.
-netns-test: setup $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions, delays and bad lines
+netns-test: lab $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions, delays and bad lines
 	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle_lab/chaos/test_hosts.py tests/spindle_lab/chaos/test_partitions.py \
 		tests/spindle_lab/chaos/test_delays.py $(ARGS)
 
@@ -156,18 +174,18 @@ $(VENV)/.stamp-webtest: $(VENV)/.stamp-test
 	@touch $@
 
 # In a real Chromium: as root on Debian it is installed; elsewhere, without one, those tests are skipped and say why.
-test-web: setup $(VENV)/.stamp-webtest  ## Test the cockpit, in a real browser too
+test-web: lab $(VENV)/.stamp-webtest  ## Test the cockpit, in a real browser too
 	@tools/install-browser.sh
 	@SPINDLE_WEB=1 $(BIN)/pytest -q tests/spindle/cockpit $(ARGS)
 
 # On guests that have a kernel RDMA stack in software (tools/rdma); skipped, with the reason, where guests can't be had.
-# What it installs may be what the modules for RDMA were left out for, hence the second setup.
-rdma-test: setup $(VENV)/.stamp-test  ## Test the verbs fabric on RDMA guests; ARGS=steps
+# What it installs may be what the modules for RDMA were left out for, hence the second build.
+rdma-test: lab $(VENV)/.stamp-test  ## Test the verbs fabric on RDMA guests; ARGS=steps
 	@$(BIN)/python tools/rdma --install
-	@$(MAKE) setup
+	@$(MAKE) lab
 	@$(BIN)/python tools/rdma $(ARGS)
 
-bench: setup  ## Measure; ARGS chooses (ARGS=--help says what there is)
+bench: lab  ## Measure; ARGS chooses (ARGS=--help says what there is)
 	@$(BIN)/spindle bench $(if $(ARGS),$(ARGS),multicast --nodes 3 --size 1024 --senders all)
 
 $(VENV)/.stamp-plot: $(VENV)/.stamp-install
@@ -176,7 +194,7 @@ $(VENV)/.stamp-plot: $(VENV)/.stamp-install
 	@touch $@
 
 # Some minutes on two cores; what was played once is kept in build/paper.
-paper: setup $(VENV)/.stamp-plot  ## Play the paper's evaluation in virtual time, and write docs/paper.md
+paper: lab $(VENV)/.stamp-plot  ## Play the paper's evaluation in virtual time, and write docs/paper.md
 	@$(BIN)/spindle paper page $(ARGS)
 
 # The generated modules are committed. This protoc is pinned low because its output refuses to run on any older
@@ -193,10 +211,22 @@ proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
 reference: $(VENV)/.stamp-install  ## Rewrite the tables of docs/qos.md and docs/dds.md that are made from the code
 	@$(BIN)/python tools/dds_reference.py
 
+$(VENV)/.stamp-docs: $(VENV)/.stamp-install
+	$(call say,Installing what the site needs)
+	@SPINDLE_NO_EXT=1 $(PIP) install --no-build-isolation --editable '.[docs]'
+	@touch $@
+
+docs: setup $(VENV)/.stamp-docs  ## Make the documents, with a reference of the API, as a site in build/site/html
+	@$(BIN)/python tools/site $(ARGS)
+
+# Only who changes a drawing, or what a command shows, needs this: the pictures are committed.
+docs-pictures: setup $(VENV)/.stamp-docs  ## Make the pictures of the documents anew; ARGS=drawings or terminals
+	@$(BIN)/python tools/site/pictures.py --install $(ARGS)
+
 clean:  ## Remove what builds and tests left, but not the environment
 	@rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find spindle_core spindle spindle_lab dds examples tests \( -name '*.so' -o -name '*.so.new' -o -name __pycache__ \) -prune -exec rm -rf {} + 2>/dev/null || true
-	@rm -f $(VENV)/.stamp-ext
+	@rm -f $(VENV)/.stamp-ext $(VENV)/.stamp-lab
 
 distclean: clean  ## Remove the environment too
 	@rm -rf $(VENV) ./*.egg-info

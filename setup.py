@@ -1,10 +1,15 @@
 """Builds the extension modules; everything else is in pyproject.toml.
 
 Every .pyx below spindle_core/ and spindle_lab/ is one extension module, named after its place. A build in the tree has
-both; what is installed has the core, and spindle_lab/setup.py adds the other. Generated C goes to build/cython, not
-beside its source.
+both, or, with `build_ext --running`, what a running node needs; what is installed has the core, and spindle_lab/setup.py
+adds the other. Generated C goes to build/cython, not beside its source.
+
+Most of the time of a build is the C compiler's, on what Cython writes around a few lines of ours. So what every message
+passes is optimised in full and the rest, which a name, a topic or a view passes, little; and what Cython would write
+into each module, its memoryviews and functions, is one module, SHARED.
 
 Environment:
+  CFLAGS                               as usual; what is in it goes before the flags here, but for -g (default: -g1)
   SPINDLE_SANITIZE=address,undefined   compile and link with these sanitizers (see `make sanitize`)
   SPINDLE_ANNOTATE=1                   write Cython's annotated HTML beside the generated C
   SPINDLE_NO_EXT=1                     build none: for an editable install whose modules `make ext` builds
@@ -18,6 +23,7 @@ here is left out, with a line that says so.
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
 import shlex
 import shutil
@@ -36,6 +42,17 @@ from setuptools.errors import CompileError
 ROOT = Path(__file__).resolve().parent
 TREE = ("spindle_core", "spindle_lab")
 INCLUDE = "spindle_core/include"
+SHARED = "spindle_core.cython_shared"
+# Also what of the core only the simulator and tests use.
+DEVELOPMENT = ("spindle_lab.", "spindle_core.digest", "spindle_core.fabric.links", "spindle_core.fabric.sim",
+               "spindle_core.fabric.regions.sim")
+# What no message passes. Everything else is optimised in full, so a new module is fast until it is put here.
+SELDOM = {
+    SHARED,
+    *(f"spindle_core.{name}" for name in (
+        "bindings", "changeover", "control", "counters", "doorbell", "driving", "engine", "epoch", "fabric.fabric",
+        "fabric.tcp", "fabric.verbs", "fabric.verbs_device", "geometry", "memory", "relayed", "remote", "timing"))
+}  # fmt: skip
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-cast-function-type"]
 DIRECTIVES = {
     "language_level": 3,
@@ -98,9 +115,13 @@ def extensions(packages: Sequence[str], base: Path = ROOT) -> list[Extension]:
     if os.environ.get("SPINDLE_NO_EXT"):
         return []
     compile_flags, link_flags = sanitizer_flags()
+    # The names of functions and lines in a traceback of C, at no cost; more takes a third of the compiler's time.
+    debug = [] if "-g" in os.environ.get("CFLAGS", "") else ["-g1"]
     # A changed header rebuilds all; a changed .pxd only those that cimport it (cythonize follows those itself).
     headers = sorted(os.path.relpath(path, base) for path in (ROOT / INCLUDE).glob("*.h"))
     sources = sorted(path for package in packages for path in (ROOT / package).rglob("*.pyx"))
+    if SHARED.partition(".")[0] in packages:
+        sources.append(ROOT / f"{SHARED.replace('.', '/')}.c")  # which Cython writes, to where generated C goes
     modules = []
     for source in sources:
         name = ".".join(source.relative_to(ROOT).with_suffix("").parts)
@@ -114,7 +135,8 @@ def extensions(packages: Sequence[str], base: Path = ROOT) -> list[Extension]:
                 include_dirs=[os.path.relpath(ROOT / INCLUDE, base)],
                 libraries=libraries,
                 depends=headers,
-                extra_compile_args=["-O3", "-std=gnu11", "-pthread", *WARNINGS, *compile_flags],
+                extra_compile_args=["-O1" if name in SELDOM else "-O3", *debug, "-std=gnu11", "-pthread", *WARNINGS,
+                                    *compile_flags],
                 extra_link_args=["-pthread", *link_flags],
             )
         )
@@ -133,9 +155,16 @@ def build_lock() -> Iterator[None]:
 class BuildExtensions(build_ext):
     """build_ext that runs Cython itself, under the lock, and only when extensions are really to be built."""
 
+    user_options = [*build_ext.user_options, ("running", None, "only what a running node needs")]
+    boolean_options = [*build_ext.boolean_options, "running"]
     packages: Sequence[str] = ("spindle_core",)
     base = ROOT
     generated = "build/cython"
+    shared: str | None = SHARED
+
+    def initialize_options(self) -> None:
+        super().initialize_options()
+        self.running = False
 
     def finalize_options(self) -> None:
         super().finalize_options()
@@ -143,6 +172,8 @@ class BuildExtensions(build_ext):
         if not self.inplace and not self.editable_mode:
             packages = tuple(f"{package}." for package in self.packages)
             self.extensions = [extension for extension in self.extensions if extension.name.startswith(packages)]
+        if self.running:
+            self.extensions = [one for one in self.extensions if not one.name.startswith(DEVELOPMENT)]
 
     def run(self) -> None:
         with build_lock():
@@ -155,6 +186,9 @@ class BuildExtensions(build_ext):
         """Turns .pyx into C where that is out of date; returns the modules that failed, which are then left out."""
         from Cython.Build import cythonize
 
+        # Cython's trees are large and live as long as a module's compilation: the collector, which finds next to
+        # nothing in them, would take a third of the time. cythonize forks, so that this goes for each of its processes.
+        gc.disable()
         # cythonize returns extensions of its own; the command has already prepared ours (names, paths), so only the
         # generated C is taken over.
         wanted = {extension.name for extension in self.extensions}
@@ -167,12 +201,16 @@ class BuildExtensions(build_ext):
             nthreads=jobs(),
             quiet=not self.verbose,
             exclude_failures=True,
+            shared_utility_qualified_name=self.shared,
         )
+        gc.enable()
         sources = {extension.name: extension.sources for extension in generated}
         failed = [extension.name for extension in self.extensions if extension.name not in sources]
         self.extensions = [extension for extension in self.extensions if extension.name in sources]
         for extension in self.extensions:
             extension.sources = sources[extension.name]
+        # The long ones first, or one compiler works on the last of them while the others have nothing left.
+        self.extensions.sort(key=lambda extension: -sum(os.path.getsize(source) for source in extension.sources))
         return failed
 
     def copy_extensions_to_source(self) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from spindle.client import Event, Session
     from spindle.group.endpoints import Endpoint
+    from spindle.group.schemas import MessageSchema
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,6 +54,16 @@ class TopicType:
     reason: str
     announced: AnnouncedType
     endpoints: int
+
+    @property
+    def schema(self) -> MessageSchema:
+        """How other tools are to decode the payloads, in the terms of MCAP and Foxglove. Raises ValueError if that
+        can't be said."""
+        from dds.codecs.schemas import schema_of
+
+        if self.data_type is None:
+            raise ValueError(f"{self.name}: {self.reason}")
+        return schema_of(self.data_type)
 
 
 def get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, timeout: int

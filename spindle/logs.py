@@ -58,6 +58,10 @@ CAST_OUT = Event("cast-out", "e8044385acef40da99e563b00965412e", "the others hav
 NO_MAJORITY = Event("no-majority", "89504aec8416481ea4daea37bbe09812", "too few members are left to go on")
 JOURNAL_FAILED = Event("journal-failed", "24ed7603b9f34308ab6328023feb1855",
                        "a journal can't be written any more: nothing is acknowledged as persisted, the node stops")
+JOURNAL_HALTED = Event("journal-halted", "5b6c0f0b6f7b4c2f9a1e64d1a7c0f5d2",
+                       "a journal's disk has less room than [journal] free_min: it writes nothing, its topic's writers "
+                       "are held up")
+JOURNAL_GOES_ON = Event("journal-goes-on", "c1f3c0b8e0d64a1fb7a89b0e6d1a2f47", "there is room again")
 NODE_FAILED = Event("node-failed", "ff655e665c0c4a17975f1384825d84cf", "the node stops because of any other error")
 NODE_STARTS_ANEW = Event("node-starts-anew", "5352a12680274820b0288185814b0a31",
                          "[membership] rejoin: another life of the node begins")
@@ -67,7 +71,8 @@ DAEMON_ENDS = Event("daemon-ends", "d1977b08ee6f480ab32f623341091cd6",
                     "the daemon ends for another reason than being told to; SPINDLE_EXIT_CODE says which")
 
 EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, TOPIC_HELD_UP, TOPIC_GOES_ON, CAST_OUT, NO_MAJORITY,
-          JOURNAL_FAILED, NODE_FAILED, NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT, DAEMON_ENDS)
+          JOURNAL_FAILED, JOURNAL_HALTED, JOURNAL_GOES_ON, NODE_FAILED, NODE_STARTS_ANEW, NODE_LEAVES, NODE_LEFT,
+          DAEMON_ENDS)
 
 _OF_ERRORS = ((CastOut, CAST_OUT), (NoMajority, NO_MAJORITY), (JournalError, JOURNAL_FAILED))
 

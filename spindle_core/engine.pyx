@@ -179,8 +179,9 @@ cdef class Engine(Bindings):
     cdef int take_over_fabric(self, Epoch old, Epoch epoch) except -1:
         """Has the predicate thread drive the old epoch's fabric on, for its last posts and a goodbye. Parked."""
         self.drop_past()
+        epoch.fabric.begin()
         if old is not None and old.fabric.wait_fd >= 0:
-            old.fabric.goodbye()
+            old.fabric.goodbye(epoch.fabric)
             if old.fabric.drained:
                 self.poller.unregister(old.fabric.wait_fd)
             else:
@@ -189,16 +190,20 @@ cdef class Engine(Bindings):
         return 0
 
     def tidy(self):
-        """Gives back the memory of the last epoch, once its last posts have arrived; True if nothing is kept."""
-        if self.past is None or not self.past.fabric.drained:
+        """Gives back the memory of earlier epochs, once nobody writes it any more; True if nothing is kept."""
+        cdef bint kept = self.epoch is not None and (<Epoch>self.epoch).fabric.kept
+        if not kept and (self.past is None or not self.past.fabric.drained):
             return self.past is None
         self.park()
         try:
             if self.past is not None and self.past.fabric.drained:   # `past` may be another epoch by now
                 self.drop_past()
+            if self.epoch is not None:
+                kept = not (<Epoch>self.epoch).fabric.tidy()
         finally:
             self.resume()
-        return self.past is None
+        self.ring()              # tidying may have taken what a sleeper would have been woken by
+        return self.past is None and not kept
 
     cdef int drop_past(self) except -1:
         """Parked: the last epoch is over, whatever has arrived of it."""

@@ -181,11 +181,13 @@ cdef class Epoch(ControlRows):
         self.take_row(rank, self.connect(rank, "tcp", fd, row), False)
 
     def verbs_address(self, rank):
-        """What the member of that rank needs for its attach_verbs: bytes, the same at every call."""
+        """What the member of that rank needs for its attach_verbs: bytes, the same at every call until then."""
         return self.part("verbs").local_address(rank)
 
     def attach_verbs(self, rank, bytes address, incarnation, layout_hash, row_size):
-        """As attach_stream, for a peer on an RDMA network: `address` is its verbs_address for this member.
+        """As attach_stream, for a peer on an RDMA network: `address` is its verbs_address for this member. False: it
+        means a connection that is over here; it says another when it has the own address. The own verbs_address may
+        be another afterwards, of which the peer is to be told.
 
         OSError where there is no way to it.
         """
@@ -193,7 +195,11 @@ cdef class Epoch(ControlRows):
         self.fabric.check_peer(rank)
         fabric.local_address(rank)         # makes the copy of the peer's row; nothing lands in it before connect()
         self.say_row(rank, fabric.copy_of(rank), incarnation, layout_hash, row_size)
-        self.take_row(rank, self.connect(rank, "verbs", address), False)
+        row = self.connect(rank, "verbs", address)
+        if row is False:
+            return False
+        self.take_row(rank, row, False)
+        return True
 
     cdef int say_row(self, rank, Mapping row, incarnation, layout_hash, row_size) except -1:
         """Writes what a peer says of its row into this node's copy; ValueError if this view expects another one."""

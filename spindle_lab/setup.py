@@ -1,4 +1,4 @@
-"""Builds spindle-lab with the rules of the tree's own setup.py; everything else is in pyproject.toml."""
+"""Builds spindle-dds-lab with the rules of the tree's own setup.py; everything else is in pyproject.toml."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class BuildExtensions(tree.BuildExtensions):
     packages = ("spindle_lab",)
     base = HERE
     generated = str(ROOT / "build" / "lab" / "cython")
+    shared = None  # an installed core may come from another Cython
 
 
 class BuildModules(build_py):
@@ -39,7 +40,7 @@ if __name__ == "__main__":
     os.chdir(HERE)
     setup(
         version=found[1],
-        install_requires=[f"spindle=={found[1]}"],
+        install_requires=[f"spindle-dds=={found[1]}"],
         packages=["spindle_lab", *(f"spindle_lab.{name}" for name in find_packages("."))],
         ext_modules=tree.extensions(("spindle_lab",), HERE),
         cmdclass={"build_ext": BuildExtensions, "build_py": BuildModules},

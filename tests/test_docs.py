@@ -211,7 +211,8 @@ def _shown(terminal: int, until: str) -> str:
     return found.decode().replace("\r\n", "\n")
 
 
-@pytest.mark.parametrize("page", ["dds.md", "calls.md", "links.md"])
+@pytest.mark.parametrize("page", ["dds.md", "calls.md", "links.md", "from-cyclonedds.md", "from-ros2.md",
+                                  "from-redis-nats.md", "from-derecho-corosync.md"])
 def test_the_programs_of_a_page_run(runtime_dir: Path, tmp_path: Path, page: str) -> None:
     """Each is whole by itself, with a node in its process."""
     programs = STEP.findall(read(ROOT / "docs" / page))

@@ -34,7 +34,7 @@ class Environment:
         python = self.venv / "bin" / "python"
         python.write_text(PYTHON.format(calls=self._calls, libraries=self.libraries))
         python.chmod(0o755)
-        for stamp in ("venv", "install", "test", "lint", "plot", "fuzz"):
+        for stamp in ("venv", "build", "install", "test", "lint", "plot", "fuzz"):
             (self.venv / f".stamp-{stamp}").touch()
 
     def make(self, *arguments: str) -> list[str]:
@@ -50,12 +50,34 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(tmp_path)
 
 
-BUILD = "setup.py --quiet build_ext --inplace"
+BUILD_ALL = "setup.py --quiet build_ext --inplace"
+BUILD = f"{BUILD_ALL} --running"
 
 
 def test_the_core_is_built_once(environment: Environment) -> None:
     assert environment.make("setup") == [BUILD]
     assert environment.make("setup") == []
+
+
+def test_what_only_development_needs_is_built_when_a_target_needs_it(environment: Environment) -> None:
+    bench = "spindle bench limit"
+    command = environment.venv / "bin" / "spindle"
+    command.write_text((environment.venv / "bin" / "python").read_text().replace("$*", "spindle $*", 1))
+    command.chmod(0o755)
+    assert environment.make("setup") == [BUILD]
+    assert environment.make("demo", "ARGS=--once") == ["spindle demo --once"]
+    assert environment.make("bench", "ARGS=limit") == [BUILD_ALL, bench]
+    assert environment.make("bench", "ARGS=limit") == [bench]
+    assert environment.make("setup") == []
+
+
+def test_ext_builds_all_and_leaves_nothing_to_the_others(environment: Environment) -> None:
+    assert environment.make("ext") == [BUILD_ALL]
+    assert environment.make("lab") == []
+
+
+def test_nothing_is_done_twice_by_make_with_jobs(environment: Environment) -> None:
+    assert environment.make("--jobs=4", "lab", "setup") == [BUILD, BUILD_ALL]
 
 
 def test_a_library_that_comes_after_the_build_is_built_for(environment: Environment) -> None:
@@ -73,7 +95,8 @@ def test_what_the_guests_need_is_installed_before_the_core_is_built_for_it(envir
     python = environment.venv / "bin" / "python"
     python.write_text(python.read_text().replace(
         "exit 0", f'[ "$*" = "tools/rdma --install" ] && echo ibverbs > {environment.libraries}\nexit 0'))
-    assert environment.make("rdma-test", "ARGS=fabric") == ["tools/rdma --install", BUILD, "tools/rdma fabric"]
+    assert environment.make("rdma-test", "ARGS=fabric") == [
+        BUILD_ALL, "tools/rdma --install", BUILD, BUILD_ALL, "tools/rdma fabric"]
 
 
 def test_libraries_are_those_that_a_compiler_finds(tmp_path: Path) -> None:

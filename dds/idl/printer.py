@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cyclonedds_idl import types as idl_types
@@ -21,14 +22,23 @@ from dds.idl.members import (
     type_name,
 )
 
+_ARRAY_WITHIN = re.compile(r"\][>,]")  # an array in a sequence
 
-def idl_text(cls: type[Any]) -> str:
-    """The class and all types in it, each before its first use, in their modules."""
+
+def idl_text(cls: type[Any], plain: bool = False) -> str:
+    """The class and all types in it, each before its first use, in their modules. `plain`: for tools that know IDL
+    without bit masks, which become the numbers that they are in payloads; ValueError for what such IDL has no word
+    for."""
     found: dict[str, Any] = {}
     _gather(cls, found, set())
     parts: list[tuple[tuple[str, ...], str]] = []
     for name, one in found.items():
-        parts.append((tuple(name.split("::")[:-1]), _definition(name, one)))
+        text = _definition(name, one)
+        if plain and is_bitmask(one):
+            text = _bits(name, one)
+        elif plain and _ARRAY_WITHIN.search(text):
+            raise ValueError(f"{name} has a sequence of arrays: name the array by a typedef")
+        parts.append((tuple(name.split("::")[:-1]), text))
     lines: list[str] = []
     open_modules: tuple[str, ...] = ()
     for modules, text in parts:
@@ -40,6 +50,13 @@ def idl_text(cls: type[Any]) -> str:
             lines.append("")
         lines += [f"{'  ' * len(modules)}{line}" if line else "" for line in text.split("\n")]
     return "\n".join([*lines, *_closed(open_modules)])
+
+
+def _bits(name: str, one: Any) -> str:
+    """A bit mask as a number (DDS-XTypes 1.3, 7.2.2.4.1.2)."""
+    size = next(size for size in (8, 16, 32, 64) if bit_bound(one) <= size)
+    flags = ", ".join(f"{flag} {place}" for flag, place in one.__idl_positions__.items())
+    return f"// bits: {flags}\ntypedef uint{size} {name.split('::')[-1]};"
 
 
 def _closed(modules: tuple[str, ...]) -> list[str]:

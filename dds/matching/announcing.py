@@ -55,7 +55,8 @@ def encode_type(codec: Codec, channel: Channel | None = None) -> bytes:
 
     if not announced.type_of(codec).kind:
         return b""
-    return announced.encode({"qos": {}, **({} if channel is None else channel.announced())}, codec, TYPE_BYTES_MAX)
+    return announced.encode({"qos": {}, **({} if channel is None else channel.announced())}, codec, TYPE_BYTES_MAX,
+                            with_schema=True)
 
 
 def decode_type(said: bytes, channel: Channel | None = None) -> AnnouncedType | None:

@@ -59,7 +59,9 @@ def type_of(codec: Codec) -> AnnouncedType:
         return AnnouncedType("numpy", codec.type_name, codec.type_hash, description=json.dumps(
             _dtype_text(codec.data_type), separators=(",", ":")).encode(), keys=_keys(codec), cls=codec.data_type)
     if hasattr(codec.data_type, "DESCRIPTOR"):
-        return AnnouncedType("protobuf", codec.type_name, codec.type_hash, description=_files(codec.data_type),
+        from dds.codecs.schemas import files_of
+
+        return AnnouncedType("protobuf", codec.type_name, codec.type_hash, description=files_of(codec.data_type),
                              keys=_keys(codec), cls=codec.data_type)
     return NOTHING
 
@@ -68,8 +70,9 @@ def _keys(codec: Any) -> tuple[str, ...]:
     return tuple(codec.keys)
 
 
-def encode(said: dict[str, Any], codec: Codec, room: int) -> bytes:
-    """An announcement of what is `said`, and of the type, in at most `room` bytes if they leave any."""
+def encode(said: dict[str, Any], codec: Codec, room: int, with_schema: bool = False) -> bytes:
+    """An announcement of what is `said`, and of the type, in at most `room` bytes if they leave any. `with_schema`: for
+    nodes, which put that into their files; if it fits."""
     whole = dict(said)
     own = type_of(codec)
     if own.kind:
@@ -83,11 +86,26 @@ def encode(said: dict[str, Any], codec: Codec, room: int) -> bytes:
         import zlib
 
         text = base64.b85encode(zlib.compress(own.description, 9)).decode()
+        if with_schema and (schema := _schema(codec.data_type, own.description)):
+            encoded = _json({**whole, "of": {**about, "is": text, "schema": schema}})
+            if len(encoded) <= room and len(own.description) <= DESCRIPTION_BYTES_MAX:
+                return encoded
         encoded = _json({**whole, "of": {**about, "is": text}})
         if len(encoded) <= room and len(own.description) <= DESCRIPTION_BYTES_MAX:
             return encoded
         about["left_out"] = len(text)
     return _json(whole)
+
+
+def _schema(data_type: Any, description: bytes) -> dict[str, Any]:
+    """What other tools need to decode samples; empty for a type that can't be described to them."""
+    from dds.codecs.schemas import schema_of
+    from spindle.group.schemas import said_of
+
+    try:
+        return said_of(schema_of(data_type), description)
+    except ValueError:
+        return {}
 
 
 def _json(value: Any) -> bytes:
@@ -172,25 +190,6 @@ def _dtype(said: Any) -> Any:
 
 
 # --- protobuf
-
-def _files(cls: Any) -> bytes:
-    """The file that describes a message, behind those that it needs."""
-    from google.protobuf.descriptor_pb2 import FileDescriptorSet
-
-    found: dict[str, Any] = {}
-
-    def add(file: Any) -> None:
-        if file.name not in found:
-            for one in file.dependencies:
-                add(one)
-            found[file.name] = file
-
-    add(cls.DESCRIPTOR.file)
-    files = FileDescriptorSet()
-    for one in found.values():
-        one.CopyToProto(files.file.add())
-    return files.SerializeToString(deterministic=True)
-
 
 def message_class_of(announced: AnnouncedType) -> Any:
     """The class of an announced protobuf type; one of its own, whatever the program knows by that name. Raises

@@ -152,13 +152,13 @@ def _expiry(one: bytes) -> int:
 
 def set_number(payload: Payload) -> int:
     """Of the set that a packet is of. ValueError for what is no packet."""
-    return _header(payload)[0]
+    return header(payload)[0]
 
 
 def is_of_set(payload: Payload) -> bool:
     """True if a packet has more than one sample, or is one of several; False for nonsense, too."""
     try:
-        return _header(payload)[2] > 1 or sum(1 for _ in _pieces(payload)) > 1
+        return header(payload)[2] > 1 or sum(1 for _ in _pieces(payload)) > 1
     except ValueError:
         return False
 
@@ -177,7 +177,9 @@ def _pieces(payload: Payload) -> Iterator[tuple[tuple[int, int, int, int, int, i
         at += piece[0]
 
 
-def _header(payload: Payload) -> tuple[int, int, int]:
+def header(payload: Payload) -> tuple[int, int, int]:
+    """Number of the set that a packet is of, its place in it, and how many packets the set has. ValueError for what is
+    no packet."""
     if len(payload) < HEADER.size:
         raise ValueError(f"a packet of {len(payload)} bytes has no room for its header")
     _, number, place, count = HEADER.unpack_from(payload)
@@ -252,7 +254,7 @@ class Sets:
 
         Raises ValueError for what no writer sends.
         """
-        number, place, count = _header(payload)
+        number, place, count = header(payload)
         if count == 1:
             self._drop(carrier)
             found = [one for one, is_own in self._members(carrier, payload, 0) if is_own]

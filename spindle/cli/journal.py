@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ from spindle.cli.common import (
 
 if TYPE_CHECKING:
     from spindle.journal.reading import JournalMessage
+    from spindle.restart.backup import Copied
 
 EPILOG = """\b
 Examples:
@@ -35,6 +37,7 @@ Examples:
   spindle journal repair /var/lib/spindle           cut damage, get the rest from other nodes
   spindle journal export /var/lib/spindle -t alerts -o alerts.jsonl
   spindle journal export alerts-1-1.mcap --format csv --payload text
+  spindle journal backup /var/lib/spindle -o /backup/spindle
 
 \b
 The files are standard MCAP: Foxglove and the `mcap` tool open them too. All of
@@ -42,6 +45,13 @@ this may be done beside a running node.
 """
 
 EXPORT_EPILOG = """\b
+Formats:
+  jsonl, csv  a line for each message
+  mcap        a recording, as of `spindle record`: each sample by itself with
+              its schema, also those of order groups and coherent sets; of all
+              journals there are, unless --topic or --node choose
+
+\b
 Payloads:
   base64  as it is, the field is called "payload" (the default)
   text    UTF-8; what isn't is shown with backslashes
@@ -60,6 +70,26 @@ the only one, the topic goes on with what is left of it only when told to, by
 [journal] restart = "any". Exit codes: 0 done, 10 in use or not possible.
 """
 
+BACKUP_EPILOG = """\b
+Example:
+  spindle journal backup /var/lib/spindle -o /backup/spindle
+  spindle journal verify /backup/spindle
+
+\b
+A backup is a directory of journals: info, verify, export and `spindle replay`
+read it. Files that retention has removed since stay in it.
+"""
+
+RESTORE_EPILOG = """\b
+Example, on each node that has lost its journals, while it is stopped:
+  spindle journal restore /backup/spindle /var/lib/spindle
+
+\b
+A node whose group has gone on gets what is missing from the others. If most of
+the nodes that held a topic are restored, the topic goes on from the backup.
+Exit codes: 0 restored, 10 a journal is there, in use, or the backup damaged.
+"""
+
 path_argument = click.argument("path", type=click.Path(path_type=Path))
 topic_option = click.option("-t", "--topic", shell_complete=complete_topic, help="Only the journal of this topic.")
 journal_node_option = click.option("-n", "--node", "node_id", type=int, help="Only the journal of this node.")
@@ -75,7 +105,7 @@ COLOURS = {
 
 @click.group(epilog=EPILOG)
 def journal() -> None:
-    """Inspect, verify and export journals of logged topics.
+    """Inspect, verify, export, back up and restore journals of logged topics.
 
     PATH is a directory of journals or one file of them.
     """
@@ -193,7 +223,9 @@ def repair(path: Path, topic: str | None, node_id: int | None) -> int:
 @journal.command(epilog=EXPORT_EPILOG)
 @path_argument
 @click.option("-o", "--out", default="-", show_default="stdout", metavar="FILE", help="Where to write.")
-@click.option("-f", "--format", "style", type=click.Choice(["jsonl", "csv"]), default="jsonl", show_default=True)
+@click.option(
+    "-f", "--format", "style", type=click.Choice(["jsonl", "csv", "mcap"]), default="jsonl", show_default=True
+)
 @click.option(
     "-p",
     "--payload",
@@ -209,7 +241,9 @@ def repair(path: Path, topic: str | None, node_id: int | None) -> int:
 def export(
     path: Path, out: str, style: str, payload: str, topic: str | None, node_id: int | None, skip_damaged: bool
 ) -> int:
-    """Write the messages of one journal as JSON lines or CSV."""
+    """Write the messages of one journal as JSON lines or CSV; or of several as a recording, for other tools."""
+    if style == "mcap":
+        return export_recording(path, out, topic, node_id, skip_damaged)
     from spindle.journal.tools import export as journal_export
 
     # a bar between the lines of stdout on the same terminal would spoil both
@@ -219,6 +253,26 @@ def export(
         )
     if out != "-":
         note(f"{count:,} messages written to {out}")
+    return 0
+
+
+def export_recording(path: Path, out: str, topic: str | None, node_id: int | None, skip_damaged: bool) -> int:
+    """Journals as a recording."""
+    from spindle.cli.recordings.converting import convert
+    from spindle.journal.playing import close_all, open_all
+    from spindle.journal.reading import find_journals
+
+    if out == "-":
+        raise click.UsageError("--format mcap writes a file: name it with --out")
+    journals = find_journals(path, topic, node_id)
+    opened = []
+    try:
+        for one in journals:
+            opened += [[file for of in open_all(one.paths) for file in of]]
+        count = convert(opened, Path(out), skip_damaged=skip_damaged)
+    finally:
+        close_all(opened)
+    note(f"{count:,} messages of {len(journals)} journals written to {out}")
     return 0
 
 
@@ -237,6 +291,61 @@ DECODERS: dict[str, Callable[[JournalMessage], Any] | None] = {
     "hex": lambda message: message.payload.hex(),
     "json": _as_json,
 }
+
+
+@journal.command(epilog=BACKUP_EPILOG)
+@click.argument("source", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where to copy to.")
+@topic_option
+@journal_node_option
+@json_option
+@debug_option
+def backup(source: Path, out: Path, topic: str | None, node_id: int | None, as_json: bool) -> int:
+    """Copy the journals in DIR, also while their node writes them.
+
+    What was committed when a file is copied is in the copy, which is whole and closed. Done again, only what has
+    changed is copied.
+    """
+    from spindle.restart.backup import backup as make_backup
+
+    with progress("copying") as step:
+        copied = make_backup(source, out, topic, node_id, step)
+    return told(copied, out, as_json, "backed up")
+
+
+@journal.command(epilog=RESTORE_EPILOG)
+@click.argument("source", metavar="BACKUP", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@topic_option
+@journal_node_option
+@json_option
+@debug_option
+def restore(source: Path, target: Path, topic: str | None, node_id: int | None, as_json: bool) -> int:
+    """Put the journals of a BACKUP into DIR, a node's [journal] dir, where there are none of the same topics."""
+    from spindle.restart.backup import restore as put_back
+
+    with progress("restoring") as step:
+        copied = put_back(source, target, topic, node_id, step)
+    return told(copied, target, as_json, "restored")
+
+
+def told(copied: list[Copied], where: Path, as_json: bool, done: str) -> int:
+    """Print what was copied."""
+    if as_json:
+        print_json([dataclasses.asdict(one) for one in copied])
+        return 0
+    for one in copied:
+        kept = f", {one.kept} files were there" if one.kept else ""
+        live = ", being written" if one.live else ""
+        click.echo(f"{click.style(done, fg='green')}  topic {escaped_plain(one.topic)} of node {one.node_id}: "
+                   f"{one.messages:,} messages, {one.files} files ({bytes_text(one.size)}){kept}{live}")
+    note(f"{len(copied)} journals {done} in {where}")
+    return 0
+
+
+def escaped_plain(text: str) -> str:
+    """Text of others for a terminal that takes no part of it for a command."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 @contextlib.contextmanager

@@ -263,7 +263,7 @@ def publish(sending: Sending, batches: Iterator[list[bytes]], timeout_s: float, 
                 raise
             number = f"message {published.count + 1}"
             if isinstance(error, MessageTooLarge):
-                if spec.takes_large and writer.inbox.beside is not None:
+                if spec.takes_large and sending.writer.inbox.beside is not None:
                     raise click.ClickException(f"{number} is too large: {error}") from None
                 raise click.ClickException(
                     f"{number} has {len(batch[done])} bytes, size_max of topic {spec.name!r} is {spec.size_max}: "

@@ -62,11 +62,14 @@ COMMANDS: dict[str, dict[str, Entry]] = {
         "typeof": Entry("spindle.cli.typeof:typeof", "Print the type of a topic's samples."),
         "cockpit": Entry("spindle.cli.cockpit:cockpit", "Serve a page that shows the group, live."),
         "top": Entry("spindle.cli.top:top", "Watch all nodes live: rates, latencies, who is behind."),
+        "foxglove": Entry("spindle.cli.foxglove:foxglove", "Show topics live in Foxglove."),
     },
     "Data": {
         "pub": Entry("spindle.cli.pub:pub", "Publish lines, JSON, bytes or files to a topic."),
         "sub": Entry("spindle.cli.sub:sub", "Print what is published to topics."),
-        "journal": Entry("spindle.cli.journal:journal", "Inspect, verify and export journals of logged topics."),
+        "record": Entry("spindle.cli.record:record", "Record topics into an MCAP file."),
+        "replay": Entry("spindle.cli.replay:replay", "Play recordings, journals and bags onto topics."),
+        "journal": Entry("spindle.cli.journal:journal", "Inspect, verify, export, back up journals of logged topics."),
     },
     "Measure and set up": {
         "keys": Entry("spindle.cli.keys:keys", "Make and show the keys by which nodes know each other."),
@@ -78,6 +81,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
 }
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
 LAB = "spindle_lab"  # a package of its own, which no node needs: its commands are there where it is installed
+LAB_BUILT = "spindle_lab.litmus.rounds"  # one of its compiled modules; a tree has them after `make lab`
 
 
 def installed(entry: Entry) -> bool:
@@ -96,8 +100,11 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         if not installed(entry):
-            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-lab, which is not installed: "
+            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-dds-lab, which is not installed: "
                                    "in the source tree of this release, `pip install ./spindle_lab`")
+        if entry.place.startswith(f"{LAB}.") and importlib.util.find_spec(LAB_BUILT) is None:
+            raise click.UsageError(f"`spindle {cmd_name}` needs modules that are not compiled yet: `make lab` in the source "
+                                   "tree")
         module, _, attribute = entry.place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)

@@ -20,6 +20,7 @@ from spindle.cli.common import (
 )
 from spindle.cli.topics import as_object, holder_object
 from spindle.config.settings import size_text
+from spindle.group.endpoints import PORT
 from spindle.group.holding import holders
 
 if TYPE_CHECKING:
@@ -73,12 +74,13 @@ def state_of(session: Session) -> dict[str, Any]:
     """
     state = session.status()
     view = session.view()
-    endpoints = session.endpoints()
+    announced = session.endpoints(everything=True)
+    endpoints = [one for one in announced if one.kind == PORT]
     own_topics = {one.get("name"): one for one in state.get("topics", ()) if isinstance(one, dict)}
     topics = []
     for info in session.topics():
         own = own_topics.get(info.spec.name, {})
-        held_up_by = [holder_object(one) for one in holders(own, endpoints)]
+        held_up_by = [holder_object(one) for one in holders(own, announced)]
         topics.append({**own, **as_object(info, [one for one in endpoints if one.topic == info.spec.name]),
                        "held_up_by": held_up_by})
     members = state.get("members") or [{"node_id": node} for node in view.node_ids]

@@ -118,7 +118,8 @@ def chosen(name: str | None, infos: list[TopicInfo]) -> list[TopicInfo]:
 def holder_object(one: Holder) -> dict[str, Any]:
     """Whom a topic waits for, for JSON; "text" is the same in words."""
     readers = [{"application": name, "pid": pid} for name, pid in one.readers]
-    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers, "text": str(one)}
+    return {"node": one.node_id, "behind": one.behind, "received": one.receives, "readers": readers,
+            "journal": one.journal, "text": str(one)}
 
 
 def _is_pattern(name: str, infos: list[TopicInfo]) -> bool:

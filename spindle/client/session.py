@@ -445,7 +445,8 @@ class Session:
                     if one.get("name") == topic and one.get("stability")]
 
         found = told(group=False) or told(group=True)
-        reply, frame = self._channel.request(timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic))
+        reply, frame = self._channel.request(
+            timeout_s / 2, list_endpoints=pb.ListEndpoints(topic=topic, everything=True))
         frame.close_fds()
         endpoints = [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
         return holders(found[0], endpoints, few) if found else []

@@ -50,6 +50,7 @@ __all__ = [
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("group", "never")
+DROP_MODES = ("always", "when full")
 RESTART_MODES = ("majority", "all", "any")
 FORM_MODES = ("majority", "all", "alone")
 VERBS = "verbs"
@@ -282,6 +283,34 @@ class NodeConfig:
     journal_max_file_size: int = _key(
         "journal", "max_file_size", "size", "A journal file that has grown to this size is closed and the next begun.",
         1 * GIB, unit="bytes", low=1 * MIB, high=1024 * GIB,
+    )  # fmt: skip
+    journal_keep_files: int = _key(
+        "journal", "keep_files", "int",
+        "How many closed files of each topic are kept; older ones are removed.", 0, unit="files", low=1, high=1_000_000,
+        zero="all",
+    )  # fmt: skip
+    journal_keep_bytes: int = _key(
+        "journal", "keep_bytes", "size",
+        "How many bytes of closed files of each topic are kept; older ones are removed.", 0, unit="bytes", low=1 * MIB,
+        high=1024 * 1024 * GIB, zero="all",
+    )  # fmt: skip
+    journal_keep_age_s: int = _key(
+        "journal", "keep_age_s", "int",
+        "How long messages are kept: closed files all of whose messages are older are removed.", 0, unit="s", low=1,
+        high=10_000_000_000, zero="for ever",
+    )  # fmt: skip
+    journal_drop: str = _key(
+        "journal", "drop", "choice",
+        'When files go that the three keys above let go. "always": as soon as they may. "when full": only when the '
+        "disk has less room than `free_min`.",
+        "always", choices=DROP_MODES,
+    )  # fmt: skip
+    journal_free_min: int = _key(
+        "journal", "free_min", "size",
+        "Bytes that are to stay free on the disk of `dir`. When there are fewer, the node drops files that may go. If "
+        "that doesn't help, it writes nothing more until there is room again: writers of logged topics time out with "
+        "an error that says so, new ones are refused, and the node lives. 0 writes until the disk is full.",
+        64 * MIB, unit="bytes", low=1 * MIB, high=1024 * GIB, zero="no mark",
     )  # fmt: skip
     journal_restart: str = _key(
         "journal", "restart", "choice",

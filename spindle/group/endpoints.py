@@ -22,6 +22,7 @@ PORT = 0  # a reader or a writer
 TOPIC = 1  # a topic, as one program has it
 PARTICIPANT = 2  # a program, or a part of one, that has such things
 KINDS = (PORT, TOPIC, PARTICIPANT)
+HALTED = "halted"  # in what a node says of a topic of its own accord: why its journal writes nothing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,5 +67,5 @@ class Endpoint:
         return self.guid[:OWNER_BYTES]
 
 
-__all__ = ["ENDPOINT_BYTES_MAX", "GUID_BYTES_MAX", "OWNER_BYTES", "PARTICIPANT", "PORT", "RELAY_SHIFT", "TOPIC",
-           "Endpoint"]
+__all__ = ["ENDPOINT_BYTES_MAX", "GUID_BYTES_MAX", "HALTED", "OWNER_BYTES", "PARTICIPANT", "PORT", "RELAY_SHIFT",
+           "TOPIC", "Endpoint"]

@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from spindle.group.endpoints import PORT, Endpoint
+from spindle.group.endpoints import HALTED, PORT, TOPIC, Endpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +23,7 @@ class Holder:
 
     behind   numbers of the topic's order that it has not received, or not delivered
     receives it has received them: its readers don't take
+    journal  why the journal there writes nothing; empty if it does
     readers  (application, process id as its node sees it) of the readers there that may hold writers back, each once
     """
 
@@ -30,8 +31,11 @@ class Holder:
     behind: int
     receives: bool
     readers: tuple[tuple[str, int], ...]
+    journal: str = ""
 
     def __str__(self) -> str:
+        if self.journal:
+            return f"the journal of node {self.node_id}: {self.journal}"
         if not self.receives:
             return f"node {self.node_id}, which has not received {self.behind} messages"
         names = ", ".join(f"{name} (process {pid})" if pid else name for name, pid in self.readers)
@@ -52,6 +56,10 @@ def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint], few: bool =
     front = max(received)
     least = 1 if few else max(1, topic.get("window", 0) * len(stability.get("senders") or [0]) // 2)
     listed = list(endpoints)
+    halted = {node: why for node, why in _halted(topic.get("name", ""), listed).items() if node in members}
+    if halted:  # before its log is full, too: nothing else can help the writers
+        behind = dict(zip(members, delivered, strict=True))
+        return [Holder(node, front - behind[node], True, (), why) for node, why in sorted(halted.items())]
     found = [Holder(node, front - number, False, ()) for node, number in zip(members, received, strict=True)
              if front - number >= least]
     if not found and topic.get("level") != "unordered":
@@ -78,6 +86,18 @@ def _may_hold(node_id: int, topic: str, endpoints: Iterable[Endpoint]) -> tuple[
              if one.kind == PORT and not one.is_writer and one.topic == topic and one.node_id == node_id
              and _keeps_all(one.endpoint)]
     return tuple(dict.fromkeys(found))
+
+
+def _halted(topic: str, endpoints: Iterable[Endpoint]) -> dict[int, str]:
+    """By node: why its journal of the topic writes nothing."""
+    found = {}
+    for one in endpoints:
+        if one.kind == TOPIC and one.topic == topic and one.app_name == "journal":
+            try:
+                found[one.node_id] = str(json.loads(one.endpoint)[HALTED])
+            except (ValueError, KeyError, TypeError):
+                pass
+    return found
 
 
 def _keeps_all(endpoint: bytes) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from spindle.journal.directory import check_directory
 from spindle.journal.errors import JournalBusy, JournalCorrupt, JournalError, JournalWriteFailed, NotAJournal
-from spindle.journal.format import JournalSchema
 from spindle.journal.recovery import Recovery
 from spindle.journal.writer import FSYNC_MODES, Journal
 
@@ -26,7 +25,6 @@ __all__ = [
     "JournalBusy",
     "JournalCorrupt",
     "JournalError",
-    "JournalSchema",
     "JournalWriteFailed",
     "NotAJournal",
     "Recovery",

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from spindle.errors import JournalError
 from spindle.journal.files import Files, OsFiles
+from spindle.journal.retention import lack
 
 
-def check_directory(directory: Path, files: Files | None = None) -> None:
-    """Make the journal directory if it is missing and try to write in it. Raises JournalError that says what to do."""
+def check_directory(directory: Path, files: Files | None = None, free_min: int = 0) -> None:
+    """Make the journal directory if it is missing and try to write in it; `free_min` bytes must be free. Raises
+    JournalError that says what to do."""
     files = files or OsFiles()
     probe = directory / f".spindle-probe-{os.getpid()}-{secrets.token_hex(4)}"
     try:
@@ -23,6 +25,8 @@ def check_directory(directory: Path, files: Files | None = None) -> None:
         finally:
             files.close(handle)
             files.remove(probe)
+        if free_min and (free := files.free_bytes(directory)) < free_min:
+            raise JournalError(f"cannot keep a journal in {directory}: {lack(directory, free, free_min)}")
     except OSError as error:
         raise directory_error(directory, error, files) from error
 

@@ -15,10 +15,12 @@ Why a commit record: MCAP has a CRC for a chunk's content, none for what is arou
 the chunk's header, the indexes and itself; the chunk's own CRC covers the rest. The record also holds what MCAP has no
 field for. Of each message:
 
-    sender, writer   metadata of its channel: there is one channel per writer, all with the topic's name. The number of
-                     a writer on a host without a node has 48 bits; the low 16 are what its messages carry as writer
+    sender, writer   metadata of its channel: there is one channel per writer (and type that it has written), all with
+                     the topic's name. The number of a writer on a host without a node has 48 bits; the low 16 are what
+                     its messages carry as writer
     tag              metadata of its channel, missing if it is 0. Tagged messages have channels of their own, without
                      schema, because what they hold need not be a sample
+    type             the schema of its channel; 0 if its payload is of none of the types that the head has
     view id          `view` of its commit; a commit never spans two views
     sequence number  `sequence` of its commit, moved on to the next number whose low 32 bits are the message's sequence
     index            place in the node's delivery log: `index` of its commit plus its place in the chunk. Where a later
@@ -35,9 +37,13 @@ in "type." with the type's key in hex (`spindle.group.types`), as base64. A file
 samples; when one comes that it lacks, it ends, and the next one begins. Readers of the format that don't know these
 pass over them.
 
+Schemas are those that the writers say along with their types (`spindle.group.schemas`), with ids from 1; a file whose
+writers have said none has one with the type's name alone. What MCAP has no place for is in the head: "message_encoding"
+and "mark" of the first, with a dot and its id behind it of each other. Format 1 has one schema, format 2 several.
+
 Rules: other integers in Metadata are decimal text. `crc` is the last value, eight hex digits, over all bytes from the
-start of the file (head) or commit up to itself, the chunk's content left out. The schema has id 1. Records of other
-kinds, compression and attachments don't occur. Source: MCAP specification, version 0.
+start of the file (head) or commit up to itself, the chunk's content left out. Records of other kinds, compression and
+attachments don't occur. Source: MCAP specification, version 0.
 """
 
 from __future__ import annotations
@@ -67,9 +73,10 @@ from mcap.records import (
 )
 
 from spindle import __version__
+from spindle.group.schemas import MessageSchema
 from spindle.group.types import key_of
 
-FORMAT = "1"  # of what this module lays down beyond MCAP itself
+FORMATS = ("1", "2")  # of what this module lays down beyond MCAP itself: with one schema, and with several
 LIBRARY = f"spindle {__version__}"
 MAGIC = b"\x89MCAP0\r\n"
 PADDING = 0x80  # opcode of the record that covers unused bytes
@@ -78,13 +85,14 @@ COMMIT_NAME = "spindle.commit"
 KEYS_NAME = "spindle.keys"
 TYPE_PREFIX = "type."  # of the names of types in a head
 KEY_DIGITS = 16
-SCHEMA_ID = 1
 SECTOR = 512  # bytes a disk writes whole or not at all
 PAGE = 4096  # bytes the kernel copies without looking for signals
 CHANNELS_MAX = 65_000  # channel ids have 16 bits
 TAG_SHIFT = 48  # where a channel's writer goes together with the tag of its messages, the tag is above so many bits
 WRITER_MASK = (1 << TAG_SHIFT) - 1
 TAG_MAX = 0xFF
+TYPE_SHIFT = 56  # and above so many bits stands which type: its schema's id less 1. Of tagged messages that is 0
+NO_TYPE = 0xFF  # the channel has no schema
 SEQUENCE_SPAN = 1 << 32  # sequence numbers of one commit lie closer together than this
 HEAD_RECORD_MAX = 64 << 20  # bytes; a head record that claims more is damaged
 COMMIT_RECORD_MAX = 4096  # bytes, likewise
@@ -110,22 +118,6 @@ class Damage(ValueError):
 
 
 @dataclasses.dataclass(frozen=True)
-class JournalSchema:
-    """How the payloads of a topic are to be decoded, in MCAP's terms.
-
-    name              the type's full name
-    encoding          of `data`: "ros2idl", "protobuf", "jsonschema"...; "" if there is no description
-    data              the description; empty if `encoding` is
-    message_encoding  of the payloads: "cdr", "protobuf", "json"...
-    """
-
-    name: str
-    encoding: str = ""
-    data: bytes = b""
-    message_encoding: str = "application/octet-stream"
-
-
-@dataclasses.dataclass(frozen=True)
 class Head:
     """What a file says of itself and of where it stands in its journal."""
 
@@ -140,9 +132,13 @@ class Head:
     last_view: int  # of the last message before this file; -1 if there is none
     last_sequence: int
     created_ns: int  # UTC
-    schema: JournalSchema
+    schemas: tuple[MessageSchema, ...]  # of its types, at least one
     relayed: tuple[tuple[int, int], ...] = ()  # of the files before this one, see `spindle.journal.relays`
     types: tuple[bytes, ...] = ()  # of the samples in this file, and perhaps of others; see `spindle.group.types`
+
+    def type_of(self, payload: bytes) -> int:
+        """Which of the schemas an untagged message is of, as channels have it; NO_TYPE if it is of none."""
+        return next((place for place, one in enumerate(self.schemas) if one.fits(payload)), NO_TYPE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,15 +244,14 @@ def parse_metadata(data: bytes, name: str, offset: int) -> dict[str, str]:
 
 def encode_head(head: Head) -> bytes:
     """The file from its magic to the end of the Metadata record "spindle.journal"."""
-    schema = head.schema
     data = MAGIC + encode(Header(profile="", library=LIBRARY))
-    data += encode(Schema(id=SCHEMA_ID, name=schema.name, encoding=schema.encoding, data=schema.data))
+    for number, one in enumerate(head.schemas, 1):
+        data += encode(Schema(id=number, name=one.name, encoding=one.encoding, data=one.data))
     values = {
-        "format": FORMAT,
+        "format": FORMATS[len(head.schemas) > 1],
         "topic": head.topic,
         "type": head.type_name,
         "type_hash": head.type_hash,
-        "message_encoding": schema.message_encoding,
         "node": str(head.node_id),
         "number": str(head.number),
         "file": head.file_id,
@@ -266,6 +261,11 @@ def encode_head(head: Head) -> bytes:
         "last_sequence": str(head.last_sequence),
         "created": str(head.created_ns),
     }
+    for number, one in enumerate(head.schemas, 1):
+        behind = f".{number}" if number > 1 else ""
+        values[f"message_encoding{behind}"] = one.message_encoding
+        if one.mark:
+            values[f"mark{behind}"] = one.mark.hex()
     if head.relayed:
         values["relayed"] = " ".join(f"{writer:x}:{source_ns:x}" for writer, source_ns in head.relayed)
     for said in head.types:
@@ -273,12 +273,12 @@ def encode_head(head: Head) -> bytes:
     return data + _sealed(HEAD_NAME, values, len(data), zlib.crc32(data))
 
 
-def parse_head(values: dict[str, str], schema_record: bytes, offset: int) -> Head:
-    """Head from the values of its Metadata record and its Schema record, both already checked by CRC."""
-    if values.get("format") != FORMAT:
-        raise Damage(offset, f"the journal has format {values.get('format')!r}; this Spindle reads {FORMAT!r}")
+def parse_head(values: dict[str, str], schema_records: Sequence[bytes], offset: int) -> Head:
+    """Head from the values of its Metadata record and its Schema records, all of them already checked by CRC."""
+    if values.get("format") not in FORMATS:
+        raise Damage(offset, f"the journal has format {values.get('format')!r}; this Spindle reads "
+                             f"{' and '.join(map(repr, FORMATS))}: read it with the version that wrote it")
     try:
-        schema = Schema.read(ReadDataStream(BytesIO(schema_record[RECORD.size :])))
         return Head(
             topic=values["topic"],
             type_name=values["type"],
@@ -291,12 +291,20 @@ def parse_head(values: dict[str, str], schema_record: bytes, offset: int) -> Hea
             last_view=int(values["last_view"]),
             last_sequence=int(values["last_sequence"]),
             created_ns=int(values["created"]),
-            schema=JournalSchema(schema.name, schema.encoding, schema.data, values["message_encoding"]),
+            schemas=tuple(_parse_schema(values, number, data) for number, data in enumerate(schema_records, 1)),
             relayed=tuple(_parse_relayed(values.get("relayed", ""))),
             types=tuple(b64decode(one, validate=True) for name, one in values.items() if name.startswith(TYPE_PREFIX)),
         )
     except (KeyError, ValueError, struct.error, McapError) as error:
         raise Damage(offset, f"the journal's head is malformed ({error!r})") from None
+
+
+def _parse_schema(values: dict[str, str], number: int, data: bytes) -> MessageSchema:
+    """Raises what parse_head() expects."""
+    schema = Schema.read(ReadDataStream(BytesIO(data[RECORD.size :])))
+    behind = f".{number}" if number > 1 else ""
+    return MessageSchema(schema.name, schema.encoding, schema.data, values[f"message_encoding{behind}"],
+                         bytes.fromhex(values.get(f"mark{behind}", "")))
 
 
 def _parse_relayed(text: str) -> Iterator[tuple[int, int]]:
@@ -307,28 +315,33 @@ def _parse_relayed(text: str) -> Iterator[tuple[int, int]]:
 
 
 def encode_channel(head: Head, channel_id: int, sender: int, writer: int) -> bytes:
-    """The Channel record of the messages of one writer, `writer` on node `sender`, with one tag: see TAG_SHIFT."""
-    tag = writer >> TAG_SHIFT
+    """The Channel record of the messages of one writer, `writer` on node `sender`, with one tag or type: see TAG_SHIFT
+    and TYPE_SHIFT."""
+    tag, type_ = writer >> TAG_SHIFT & TAG_MAX, writer >> TYPE_SHIFT
     metadata = {"sender": str(sender), "writer": str(writer & WRITER_MASK)}
+    known = not tag and type_ != NO_TYPE
     return encode(
         Channel(
             id=channel_id,
             topic=head.topic,
-            message_encoding="" if tag else head.schema.message_encoding,
-            schema_id=0 if tag else SCHEMA_ID,
+            message_encoding=head.schemas[type_].message_encoding if known else "",
+            schema_id=type_ + 1 if known else 0,
             metadata={**metadata, "tag": str(tag)} if tag else metadata,
         )
     )
 
 
 def parse_channel(data: bytes, offset: int) -> tuple[int, int, int]:
-    """(channel id, sender, writer with tag) of the whole Channel record `data`."""
+    """(channel id, sender, writer with tag and type) of the whole Channel record `data`."""
     try:
         channel = Channel.read(ReadDataStream(BytesIO(data[RECORD.size :])))
         writer, tag = int(channel.metadata["writer"]), int(channel.metadata.get("tag", "0"))
         if not 0 <= writer <= WRITER_MASK or not 0 <= tag <= TAG_MAX:
             raise ValueError(f"writer {writer} with tag {tag}")
-        return channel.id, int(channel.metadata["sender"]), tag << TAG_SHIFT | writer
+        if channel.schema_id > NO_TYPE:
+            raise ValueError(f"schema {channel.schema_id}")
+        type_ = 0 if tag else NO_TYPE if not channel.schema_id else channel.schema_id - 1
+        return channel.id, int(channel.metadata["sender"]), type_ << TYPE_SHIFT | tag << TAG_SHIFT | writer
     except (McapError, struct.error, ValueError, KeyError) as error:
         raise Damage(offset, f"a Channel record is malformed ({error!r})") from None
 
@@ -412,8 +425,8 @@ class Pile:
 class Summary:
     """Gathers, commit by commit, what a closed file says about itself after its data."""
 
-    def __init__(self, head_bytes: bytes, schema_record: bytes, head_record_length: int) -> None:
-        self._schema = schema_record
+    def __init__(self, head_bytes: bytes, schema_records: Sequence[bytes], head_record_length: int) -> None:
+        self._schemas = schema_records
         self._channels: list[bytes] = []
         self._chunks = Pile()  # Chunk Index records, ready to be written
         self._metadata = Pile()  # Metadata Index records, likewise
@@ -474,10 +487,10 @@ class Summary:
             message_end_time=self._end_time,
             message_start_time=self._start_time,
             metadata_count=self.commits + self._keyed + 1,
-            schema_count=1,
+            schema_count=len(self._schemas),
         )
         groups = (
-            (Opcode.SCHEMA, self._schema),
+            (Opcode.SCHEMA, b"".join(self._schemas)),
             (Opcode.CHANNEL, b"".join(self._channels)),
             (Opcode.STATISTICS, encode(statistics)),
             (Opcode.CHUNK_INDEX, bytes(self._chunks)),

@@ -32,10 +32,10 @@ from spindle.journal.format import (
     LIVE_TRAILER,
     MESSAGE,
     MESSAGE_FIXED,
-    PAGE,
     RECORD,
     SEQUENCE_SPAN,
     TAG_SHIFT,
+    TYPE_SHIFT,
     U64_MAX,
     CommitLayout,
     CommitRecord,
@@ -47,11 +47,10 @@ from spindle.journal.format import (
     encode_keys,
     padding_header,
 )
+from spindle.journal.growing import RESERVE_MIN, GrowingFile, NoRoom, begin, round_up
 from spindle.journal.names import UNFINISHED_SUFFIX, file_name
 from spindle.journal.relays import Relays, identity_of
 
-RESERVE_MIN = 64 << 10  # bytes of padding that a file begins with...
-RESERVE_MAX = 4 << 20  # ...and that it grows by at most, doubling each time
 # Limits of a file that a later life may go on with: each opening reads it whole, and keeps 35 to 45 bytes about each of
 # its commits in memory, or 150 of the last few hundred.
 GO_ON_BYTES, GO_ON_COMMITS = 4 << 20, 1024
@@ -104,17 +103,12 @@ class Whole(NamedTuple):
         return self.end < GO_ON_BYTES and self.summary.commits < GO_ON_COMMITS and len(self.channels) < CHANNELS_MAX
 
 
-class JournalFile:
+class JournalFile(GrowingFile):
     """A live file. Made by `create` or `go_on`."""
 
     def __init__(self, files: Files, handle: int, path: Path, head: Head, head_bytes: bytes, size: int) -> None:
-        self._files = files
-        self._handle = handle
-        self.path = path
+        super().__init__(files, handle, path, len(head_bytes), size)
         self.head = head
-        self.end = len(head_bytes)  # where the next commit goes; a padding header stands there
-        self.size = size  # of the file, padding and footer included
-        self._reserve = RESERVE_MIN
         self._summary = _summary_of(head_bytes)
         self._channels: dict[tuple[int, int], int] = {}  # (sender, writer) -> channel id
         self._log_time = 0
@@ -123,6 +117,7 @@ class JournalFile:
         self.last = (head.last_view, head.last_sequence)  # view and sequence number of the last message, here or before
         self._index_next: int | None = None  # after go_on(): the index in the file that the next commit begins with
         self._head_bytes = head_bytes
+        self._tells_types = any(one.mark for one in head.schemas)
         self._last_layout: CommitLayout | None = None
         self._index_shift = 0  # from the delivery log's index of a message to the file's
 
@@ -132,13 +127,8 @@ class JournalFile:
         path = directory / file_name(head.topic, head.node_id, head.number)
         unfinished = path.with_name(path.name.removesuffix(".mcap") + UNFINISHED_SUFFIX)
         data = encode_head(head)
-        size = _round_up(len(data) + RESERVE_MIN)
-        handle = files.create(unfinished)
+        handle, size = begin(files, unfinished, data)
         try:
-            files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
-            files.allocate(handle, 0, size)
-            files.write(handle, [data, padding_header(len(data), size)], 0)
-            files.sync(handle)
             files.rename(unfinished, path)
             files.sync_directory(directory)
         except BaseException:
@@ -152,7 +142,7 @@ class JournalFile:
         this returns. A process that dies meanwhile leaves the file whole, closed or live."""
         handle = files.open(whole.path, writable=True)
         try:
-            size = _round_up(files.size(handle) + RESERVE_MIN)
+            size = round_up(files.size(handle) + RESERVE_MIN)
             # Longer first, up to another footer; then the padding that leads there, over the beginning of the summary.
             files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
             files.allocate(handle, 0, size)
@@ -189,18 +179,20 @@ class JournalFile:
     def append(self, run: Sequence[Pair]) -> None:
         """Write one commit, not yet synced. All of `run` (at least one message) belongs to one view, its sequence
         numbers rise by less than SEQUENCE_SPAN over all, its indexes by one each. Raises JournalError if they don't,
-        OSError if the disk refuses."""
+        OSError if the disk refuses; after NoRoom the same may be tried again."""
         first = run[0][1]
         view_id, first_sequence, first_index = first.view_id, first.sequence, first.index
         parts: list[bytes] = []
         channel_records: list[bytes] = []
         entries: dict[int, list[int]] = {}
         # Channels stand before all messages of the chunk, so a reader finds them without walking it.
+        fresh: list[tuple[int, int]] = []
         relayed: dict[int, int] = {}  # channel of a writer on a host without a node -> timestamp of its last message
         writers: dict[int, int] = {}  # channel -> identity of that writer
-        for key in {(info.sender, _writer_of(info)): None for _, info in run}:
+        for key in dict.fromkeys(self._channel_of(payload, info) for payload, info in run):
             if key not in self._channels:
                 self._channels[key] = len(self._channels) + 1
+                fresh.append(key)
                 channel_records.append(encode_channel(self.head, self._channels[key], *key))
             if identity := identity_of(key[1]):
                 relayed[self._channels[key]], writers[self._channels[key]] = 0, identity
@@ -221,7 +213,7 @@ class JournalFile:
             published = info.source_timestamp
             if not 0 < published <= U64_MAX:
                 published = log_time
-            channel = self._channels[info.sender, _writer_of(info)]
+            channel = self._channels[self._channel_of(payload, info)]
             if relayed and channel in relayed and info.source_timestamp:
                 relayed[channel] = published  # what a node says in its name has none, and says nothing of how far it is
             size = len(payload)
@@ -237,7 +229,7 @@ class JournalFile:
         body = b"".join(parts)
         crc = zlib.crc32(body)
         chunk = CHUNK.pack(Opcode.CHUNK, CHUNK_FIXED + len(body), start_time, log_time, len(body), crc, 0, len(body))
-        indexes = b"".join(_index_record(channel, pairs) for channel, pairs in entries.items())
+        indexes = b"".join(index_record(channel, pairs) for channel, pairs in entries.items())
         if self._index_next is not None:
             self._index_shift, self._index_next = self._index_next - first_index, None
         index_start = self.end + len(chunk) + len(body)
@@ -256,7 +248,12 @@ class JournalFile:
             channel_records=channel_records, record_length=len(seal), record=record, keys_length=len(keys_record),
             keys=keys if keys_record else (),
         )
-        self._show(chunk, [body, indexes, keys_record, seal], layout.end)
+        try:
+            self.show(chunk, [body, indexes, keys_record, seal], layout.end)
+        except NoRoom:  # the next attempt brings its channels again
+            for key in fresh:
+                del self._channels[key]
+            raise
         self._summary.add(layout)
         self._last_layout = layout
         for channel, published in relayed.items():
@@ -264,24 +261,12 @@ class JournalFile:
         self.position += len(run)
         self.last, self._log_time = (view_id, sequence), log_time
 
-    def _show(self, head: bytes, rest: list[bytes], end: int) -> None:
-        """Write `head` and `rest` at the end of the data, with padding from `end` on; visible with the last write."""
-        if end + RECORD.size > self.size - len(LIVE_TRAILER):
-            self._grow(end + RECORD.size)
-        visible, hidden = head[: RECORD.size], head[RECORD.size :]
-        self._files.write(self._handle, [hidden, *rest, padding_header(end, self.size)], self.end + RECORD.size)
-        self._files.write(self._handle, [visible], self.end)
-        self.end = end
-
-    def _grow(self, needed: int) -> None:
-        """Make room for data up to byte `needed`, and some more."""
-        old = self.size
-        self.size = _round_up(max(needed, old) + self._reserve)
-        self._reserve = min(2 * self._reserve, RESERVE_MAX)
-        # After the first write the file ends with a new footer; until the last one its padding leads to the old footer.
-        self._files.write(self._handle, [LIVE_TRAILER], self.size - len(LIVE_TRAILER))
-        self._files.allocate(self._handle, old, self.size - old)
-        self._files.write(self._handle, [padding_header(self.end, self.size)], self.end)
+    def _channel_of(self, payload: bytes, info: Info) -> tuple[int, int]:
+        """Sender and writer, with the tag or type of the message, as channels have it."""
+        writer = info.relay << 16 | info.writer
+        if info.tag:
+            return info.sender, info.tag << TAG_SHIFT | writer
+        return info.sender, (self.head.type_of(payload) << TYPE_SHIFT if self._tells_types else 0) | writer
 
     @property
     def whole(self) -> Whole | None:
@@ -291,39 +276,9 @@ class JournalFile:
         return Whole(self.path, self.head, self._head_bytes, self.end, self._last_layout, self._summary, self.relays,
                      self._channels)
 
-    def sync(self) -> None:
-        """Return when all commits are on the disk."""
-        self._files.sync(self._handle)
-
     def close(self) -> None:
         """Finish the file with its summary, on the disk when this returns."""
-        closing = self._summary.closing(self.end)
-        needed = self.end + len(closing)
-        if needed > self.size - len(LIVE_TRAILER):
-            self._grow(needed)
-        finish(self._files, self._handle, self.end, closing)
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Give the handle back and leave the file as it is. Idempotent."""
-        handle, self._handle = self._handle, -1
-        if handle >= 0:
-            self._files.close(handle)
-
-
-def finish(files: Files, handle: int, end: int, closing: bytes) -> None:
-    """Turn a live file with room for it into a closed one: `closing` instead of the padding at `end`. Synced."""
-    files.write(handle, [closing[RECORD.size :]], end + RECORD.size)
-    # What the nine bytes show must be on the disk before them, else a closed file could have a damaged summary.
-    files.sync(handle)
-    files.write(handle, [closing[: RECORD.size]], end)
-    files.truncate(handle, end + len(closing))
-    files.sync(handle)
-
-
-def _round_up(size: int) -> int:
-    """Next multiple of a page, so that the footer at the file's end lies within one."""
-    return -(-size // PAGE) * PAGE
+        self.end_with(self._summary.closing(self.end))
 
 
 def _summary_of(head_bytes: bytes) -> Summary:
@@ -334,10 +289,10 @@ def _summary_of(head_bytes: bytes) -> Summary:
         _, length = RECORD.unpack_from(head_bytes, offset)
         records.append(head_bytes[offset : offset + RECORD.size + length])
         offset += RECORD.size + length
-    return Summary(head_bytes, records[1], len(records[-1]))
+    return Summary(head_bytes, records[1:-1], len(records[-1]))
 
 
-def _index_record(channel: int, pairs: list[int]) -> bytes:
+def index_record(channel: int, pairs: list[int]) -> bytes:
     """Message Index record of `channel`; `pairs` is log time, offset, log time, offset..."""
     table = array("Q", pairs)
     if sys.byteorder != "little":
@@ -353,11 +308,6 @@ def _index_offsets(entries: dict[int, list[int]], start: int) -> dict[int, int]:
         offsets[channel] = start
         start += INDEX.size + len(pairs) // 2 * INDEX_ENTRY
     return offsets
-
-
-def _writer_of(info: Info) -> int:
-    """The number of its writer, with the message's tag, as channels have it."""
-    return info.tag << TAG_SHIFT | info.relay << 16 | info.writer
 
 
 def _out_of_order(topic: str, info: Info, view_id: int, sequence: int, index: int) -> JournalError:

@@ -19,6 +19,7 @@ from spindle.journal.format import (
     MESSAGE,
     MESSAGE_FIXED,
     RECORD,
+    TAG_MAX,
     TAG_SHIFT,
     WRITER_MASK,
     CommitLayout,
@@ -30,7 +31,7 @@ from spindle.journal.names import file_safe, parse
 from spindle.journal.recovery import corrupt_error, open_scan
 from spindle.journal.scan import State
 
-Channels = dict[int, tuple[int, int]]  # channel id -> (sender, writer with tag, see TAG_SHIFT)
+Channels = dict[int, tuple[int, int]]  # channel id -> (sender, writer with tag and type, see TAG_SHIFT)
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 
@@ -186,7 +187,7 @@ def messages_of(
         if place and following <= sequence:
             raise Damage(layout.offset, f"the sequence number of message {place} of a commit does not rise")
         sequence = following
-        tag, writer = (0, writer) if writer < 0 else (writer >> TAG_SHIFT, writer & WRITER_MASK)
+        tag, writer = (0, writer) if writer < 0 else (writer >> TAG_SHIFT & TAG_MAX, writer & WRITER_MASK)
         yield JournalMessage(topic, sender, writer, record.view_id, sequence, record.index + place,
                              record.position + place, log_time, published, body[offset + MESSAGE.size : end], tag,
                              layout.keys[place] if layout.keys else 0)

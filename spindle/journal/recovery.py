@@ -19,7 +19,8 @@ from pathlib import Path
 from spindle.journal.errors import JournalCorrupt, NotAJournal
 from spindle.journal.files import Files
 from spindle.journal.format import LIVE_TRAILER, Damage, padding_header, parse_channel
-from spindle.journal.live import Whole, _round_up, finish
+from spindle.journal.growing import finish, round_up
+from spindle.journal.live import Whole
 from spindle.journal.names import TORN_SUFFIX, UNFINISHED_SUFFIX, file_safe, parse
 from spindle.journal.relays import Relayed, Relays
 from spindle.journal.scan import Scan, State
@@ -188,7 +189,7 @@ def repair(files: Files, handle: int, scan: Scan) -> tuple[Path | None, int]:
     elif scan.state is State.LIVE:
         needed = scan.end + len(closing)
         if needed > scan.size - len(LIVE_TRAILER):
-            size = _round_up(needed + len(LIVE_TRAILER))
+            size = round_up(needed + len(LIVE_TRAILER))
             files.write(handle, [LIVE_TRAILER], size - len(LIVE_TRAILER))
             files.write(handle, [padding_header(scan.end, size)], scan.end)
         finish(files, handle, scan.end, closing)

@@ -100,23 +100,26 @@ class Scan:
         if self._files.read(self._handle, len(MAGIC), 0) != MAGIC:
             raise NotAJournal(f"{self.path} is not a journal: it does not begin as an MCAP file does")
         offset, parts = len(MAGIC), [MAGIC]
-        for opcode in (Opcode.HEADER, Opcode.SCHEMA, Opcode.METADATA):
+        follows = {Opcode.HEADER: (Opcode.SCHEMA,), Opcode.SCHEMA: (Opcode.SCHEMA, Opcode.METADATA)}
+        wanted: tuple[int, ...] = (Opcode.HEADER,)
+        while wanted:
             found, data = self.record(offset, HEAD_RECORD_MAX)
-            if found != opcode:
+            if found not in wanted:
                 # Our own head always has these three in this order; anything else is somebody else's file.
                 raise NotAJournal(
                     f"{self.path} is an MCAP file, but not a journal of Spindle (or its head is damaged: the record at "
-                    f"byte {offset} has opcode {found:#04x} instead of {int(opcode):#04x})"
+                    f"byte {offset} has opcode {found:#04x} instead of {int(wanted[-1]):#04x})"
                 )
             offset += len(data)
             parts.append(data)
+            wanted = follows.get(Opcode(found), ())
         start = offset - len(parts[-1])
         if HEAD_NAME.encode() not in parts[-1][:64]:
             raise NotAJournal(f"{self.path} is an MCAP file, but not a journal of Spindle")
         check_seal(parts[-1], zlib.crc32(b"".join(parts[:-1])), start)
-        self.head: Head = parse_head(parse_metadata(parts[-1], HEAD_NAME, start), parts[2], start)
+        self.head: Head = parse_head(parse_metadata(parts[-1], HEAD_NAME, start), parts[2:-1], start)
         self.head_bytes = b"".join(parts)
-        self.summary = Summary(self.head_bytes, parts[2], len(parts[-1]))
+        self.summary = Summary(self.head_bytes, parts[2:-1], len(parts[-1]))
 
     def record(self, offset: int, content_max: int) -> tuple[int, bytes]:
         """Opcode and bytes of the whole record at `offset`; Damage if it doesn't fit into the file or the limit."""

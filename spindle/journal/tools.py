@@ -22,7 +22,7 @@ from spindle.errors import JournalError
 from spindle.journal.errors import JournalBusy, JournalCorrupt, NotAJournal
 from spindle.journal.exporting import export
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import MESSAGE, TAG_SHIFT, Damage
+from spindle.journal.format import MESSAGE, WRITER_MASK, Damage
 from spindle.journal.live import unpack_index
 from spindle.journal.names import lock_path, parse
 from spindle.journal.reading import (
@@ -204,20 +204,18 @@ def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[i
 def _check_messages(scan: Scan, step: Callable[[int], None] | None, report: FileReport) -> None:
     """Read the file through; where a commit with good checksums contradicts itself, note Damage in the scan."""
     channels: Channels = {}
-    by_writer: dict[tuple[int, int], int] = {}
     log_time = 0
     try:
         for layout, body in scan.commits(progress=step):
             if layout.channel_records:
                 add_channels(channels, layout)
-                by_writer = {writer: channel for channel, writer in channels.items()}
             found: dict[int, list[int]] = {}  # what the message indexes should say
             offset = sum(map(len, layout.channel_records))
             for message in messages_of(scan.head.topic, layout, body, channels):
                 if message.log_time < log_time:
                     raise Damage(layout.offset, "the log time falls back")
                 log_time = message.log_time
-                channel = by_writer[message.sender, message.tag << TAG_SHIFT | message.writer]
+                channel = MESSAGE.unpack_from(body, offset)[2]
                 found.setdefault(channel, []).extend((log_time, offset))
                 offset += MESSAGE.size + len(message.payload)
             indexed = {channel: list(unpack_index(scan.record(at, len(body))[1]))
@@ -384,7 +382,9 @@ def _file_info(scan: Scan, step: Callable[[int], None] | None, one: dict[str, An
         add_channels(channels, layout)
         for channel, count in layout.counts.items():
             if channel in channels:
-                writers[channels[channel]] = writers.get(channels[channel], 0) + count
+                sender, writer = channels[channel]
+                one_of = sender, writer & WRITER_MASK
+                writers[one_of] = writers.get(one_of, 0) + count
         record = layout.record
         if answer["first"] is None:
             answer["first"] = {"view": record.view_id, "sequence": record.sequence, "position": record.position}
@@ -395,7 +395,7 @@ def _file_info(scan: Scan, step: Callable[[int], None] | None, one: dict[str, An
     head, summary = scan.head, scan.summary
     one.update(number=head.number, size=scan.size, messages=summary.messages, commits=summary.commits,
                state=scan.state.value, problem=str(scan.damage) if scan.damage else "")
-    answer.update(topic=head.topic, type=head.type_name, encoding=head.schema.message_encoding, node=head.node_id)
+    answer.update(topic=head.topic, type=head.type_name, encoding=head.schemas[-1].message_encoding, node=head.node_id)
     answer["messages"] += summary.messages
     answer["commits"] += summary.commits
     if head.group and head.group not in answer["groups"]:

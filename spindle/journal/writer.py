@@ -16,6 +16,8 @@ block; the owner decides in `on_failure` what becomes of the node.
 from __future__ import annotations
 
 import dataclasses
+import errno
+import functools
 import itertools
 import logging
 import os
@@ -25,22 +27,33 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from spindle.errors import JournalError
+from spindle.group.schemas import MessageSchema, schema_in
 from spindle.group.topics import TopicSpec
 from spindle.journal.directory import directory_error, reason_of, way_out
 from spindle.journal.errors import JournalBusy, JournalWriteFailed
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head, JournalSchema
+from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head
+from spindle.journal.growing import NoRoom
 from spindle.journal.live import Info, JournalFile, Pair
 from spindle.journal.names import lock_name
 from spindle.journal.recovery import Known, Recovery, journal_numbers, recover
 from spindle.journal.relays import Relayed, newest
+from spindle.journal.retention import ALWAYS, Keeper, Retention
+from spindle.logs import JOURNAL_GOES_ON, JOURNAL_HALTED, about
+
+R = TypeVar("R")
 
 FSYNC_MODES = ("group", "never")
+KEEP_ALL = Retention()
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+HALT_PERIOD_S = 0.5  # between two looks whether there is room again
+RETAIN_PERIOD_S = 30.0  # between two looks which files have become too old
 COMMIT_BYTES = 4 << 20  # payload bytes that end the gathering of a commit
 TAKE_BYTES = 1 << 20  # payload bytes that one take may bring at most, as far as size_max allows
+SCHEMAS_BYTES_MAX = 1 << 20  # of the schemas in a file's head
 TAKE_MAX = 1024  # messages of one take
 COMMITS_MAX = 65_536  # of one file: bounds the summary (35 to 45 bytes each) that is kept in memory until it is closed
 
@@ -68,8 +81,9 @@ class Journal:
     fsync            "group" or "never", see the module's text
     group_commit_ms  least time between two commits; 0 commits whatever is there as soon as the last one is done
     max_file_size    bytes after which a file is closed and the next begun
-    keep_files       how many closed files to keep beside the live one; 0 = all
-    schema           how payloads are decoded; None = only the type's name is recorded
+    retention        which closed files are dropped, and how much of the disk is to stay free
+    on_halt          called on the journal's thread with the reason when it stops writing because the disk has too
+                     little room, and with "" when it goes on
     group            identity of this life of the group, if known. A message of the same group that the journal already
                      holds (by view and sequence number) is then not written again, as when history is transferred to a
                      node that comes back
@@ -98,8 +112,8 @@ class Journal:
         fsync: str = "group",
         group_commit_ms: float = 2.0,
         max_file_size: int = 1 << 30,
-        keep_files: int = 0,
-        schema: JournalSchema | None = None,
+        retention: Retention = KEEP_ALL,
+        on_halt: Callable[[str], object] = lambda _: None,
         group: str = "",
         held: tuple[int, int] | None = None,
         before_commit: Callable[[int], object] | None = None,
@@ -119,8 +133,12 @@ class Journal:
         self._sync = fsync == "group"
         self._group_s = group_commit_ms / 1000
         self._max_file_size = max_file_size
-        self._keep_files = keep_files
-        self._schema = schema or JournalSchema(spec.type_name)
+        self._keeper = Keeper(files or OsFiles(), self.directory, retention)
+        self._on_halt = on_halt
+        self.halted = ""  # why nothing is written for lack of room; empty: it is
+        self._dropped = 0
+        self._unbegun = False  # the last file is closed, and for the next there was no room
+        self._retained_s = 0.0
         self._group = group
         self._before_commit = before_commit
         self._files = files or OsFiles()
@@ -189,6 +207,8 @@ class Journal:
             "commit_ms_max": self._commit_ns_max / 1e6,
             "already_held": self._skipped,
             "torn_bytes": self.recovery.torn_bytes,
+            "dropped_files": self._dropped,
+            "halted": self.halted,
             "failure": str(self.failure) if self.failure else None,
         }
 
@@ -247,8 +267,12 @@ class Journal:
         try:
             for batch in self._batches():
                 self._commit(batch)
-            self._file.close()
-            self._note_closed()
+            try:
+                if not self._unbegun:
+                    self._file.close()
+                self._note_closed()
+            except NoRoom:
+                self._file.abandon()  # whole all the same; the next start gives it its summary
             self._files.close(self._lock)
         except Exception as error:
             self._fail(error)
@@ -265,6 +289,8 @@ class Journal:
         last_commit_s = 0.0
         while True:
             batch = self._reader.take_pairs(self._take_count)
+            if self._drops_by_age and time.monotonic() - self._retained_s >= RETAIN_PERIOD_S:
+                self._drop()
             if not batch:
                 if self._stopping or not self._wait_for_data():
                     return
@@ -295,7 +321,8 @@ class Journal:
                 poll = select.poll()
                 poll.register(ring, select.POLLIN)
                 poll.register(self._wake, select.POLLIN)
-                if any(handle == ring for handle, _ in poll.poll()):
+                timeout_ms = RETAIN_PERIOD_S * 1000 if self._drops_by_age else None
+                if any(handle == ring for handle, _ in poll.poll(timeout_ms)):
                     self._reader.clear()
             self._reader.wait(0.0)
         except NodeGone:
@@ -312,13 +339,17 @@ class Journal:
         self._next_index = index
         if self._held != (-1, -1):
             batch = self._without_held(batch)
-        if batch and self._before_commit is not None:
-            self._before_commit(batch[-1][1].view_id)
+        before_commit = self._before_commit
+        if batch and before_commit is not None:
+            self._in_room(lambda: before_commit(batch[-1][1].view_id), anew=True)
         started_ns = time.monotonic_ns()
         if batch and (self._learned or self._lacks_types()):
             self._take_learned()
         for run in _runs(batch):
-            self._file.append(run)
+            if self._unbegun:
+                self._begin_next()
+            size = sum(len(payload) for payload, _ in run)
+            self._in_room(functools.partial(self._file.append, run), size)
             # One commit, one sync: else the disk could hold the second of two without the first, which looks like
             # damage to a recovery.
             if self._sync:
@@ -330,6 +361,8 @@ class Journal:
             self._changed.notify_all()
         self._on_durable(index)
         file = self._file
+        if self._unbegun:
+            return
         if file.end >= self._max_file_size or file.commits >= COMMITS_MAX or file.channels >= CHANNELS_MAX:
             self._rotate()
 
@@ -352,7 +385,7 @@ class Journal:
         head = whole.head
         mine = self._head(head.number, head.position, (head.last_view, head.last_sequence), {})
         same = dataclasses.replace(mine, file_id=head.file_id, created_ns=head.created_ns, relayed=head.relayed,
-                                   types=head.types) == head
+                                   types=head.types, schemas=head.schemas) == head
         if not same:
             return None
         if self._known is not None:
@@ -363,6 +396,7 @@ class Journal:
         return JournalFile.create(self._files, self.directory, self._head(number, position, last, relayed))
 
     def _head(self, number: int, position: int, last: tuple[int, int], relayed: Relayed) -> Head:
+        types = tuple(self._types().values())
         return Head(
             topic=self.spec.name,
             type_name=self.spec.type_name,
@@ -375,22 +409,95 @@ class Journal:
             last_view=last[0],
             last_sequence=last[1],
             created_ns=time.time_ns(),
-            schema=self._schema,
+            schemas=self._schemas(types),
             relayed=tuple(newest(relayed).items()),
-            types=tuple(self._types().values()),
+            types=types,
         )
 
+    def _schemas(self, types: Sequence[bytes]) -> tuple[MessageSchema, ...]:
+        """Those that writers have said with their types; only the type's name if they have said none. Of several that
+        payloads don't tell apart, the one that was said last: a tool would decode all of them by one."""
+        found = [one for one in map(schema_in, types) if one is not None]
+        marked = {one.mark: one for one in found if one.mark}
+        plain = [one for one in found if not one.mark][-1:]
+        kept: list[MessageSchema] = []
+        for one in (*marked.values(), *plain):
+            if sum(len(other.data) for other in kept) + len(one.data) <= SCHEMAS_BYTES_MAX:
+                kept.append(one)
+        return tuple(kept) or (MessageSchema(self.spec.type_name),)
+
     def _rotate(self) -> None:
-        """Close the file, begin the next, drop files beyond `keep_files`."""
+        """Close the file, begin the next, drop files that retention lets go."""
         file = self._file
-        file.close()
+        self._in_room(file.close)
         self._earlier_messages += file.messages
-        self._file = self._begin_file(file.head.number + 1, file.position, file.last, file.relays.last)
-        if self._keep_files:
-            closed = journal_numbers(self._files, self.directory, self.spec.name, self.node_id)[:-1]
-            for _, path in closed[: -self._keep_files]:
-                self._files.remove(path)
-            self._files.sync_directory(self.directory)
+        self._unbegun = True
+        self._begin_next()
+        if self._keeper.keep.drop == ALWAYS:
+            self._drop()
+
+    def _begin_next(self) -> None:
+        """Begin the file behind the one that was closed. A journal that is being closed needs none unless more comes.
+        """
+        file = self._file
+        try:
+            self._file = self._in_room(lambda: self._begin_file(file.head.number + 1, file.position, file.last,
+                                                                file.relays.last), anew=True)
+            self._unbegun = False
+        except OSError:
+            if not self._stopping:
+                raise
+
+    @property
+    def _drops_by_age(self) -> bool:
+        return bool(self._keeper.keep.keep_s) and self._keeper.keep.drop == ALWAYS
+
+    def _drop(self) -> int:
+        """Drop files that retention lets go; how many."""
+        self._retained_s = time.monotonic()
+        if not self._keeper.keep.lets_go:
+            return 0
+        numbers = journal_numbers(self._files, self.directory, self.spec.name, self.node_id)
+        dropped = self._keeper.drop([path for _, path in numbers])
+        self._dropped += dropped
+        return dropped
+
+    def _in_room(self, step: Callable[[], R], size: int = 0, anew: bool = False) -> R:
+        """What step() returns, once the disk has room for so many bytes: meanwhile nothing is written, and so nothing
+        acknowledged. It is tried again only where it has left everything as it was: a file that didn't grow, or one
+        that was being made (`anew`). A journal that is closed tries without waiting; the mark has kept some room for
+        that. Without a mark a full disk is an error like any other."""
+        while True:
+            lack = "" if self._stopping else self._keeper.lacks_room(size)
+            if lack and self._drop():
+                continue
+            if not lack:
+                try:
+                    found = step()
+                    if self.halted:
+                        self._halt("")
+                    return found
+                except OSError as error:
+                    if self._stopping or error.errno not in NO_ROOM or not (
+                            self._keeper.keep.free_min and (anew or isinstance(error, NoRoom))):
+                        raise
+                    if self._drop():
+                        continue
+                    lack = f"the disk of {self.directory} is full: make room"
+            if lack != self.halted:
+                self._halt(lack)
+            self._rest(HALT_PERIOD_S)
+
+    def _halt(self, reason: str) -> None:
+        begins = bool(reason) and not self.halted
+        self.halted = reason
+        if begins:
+            _log.warning("the journal of topic %r writes nothing for now, and holds its writers up: %s",
+                         self.spec.name, reason, extra=about(JOURNAL_HALTED, topic=self.spec.name))
+        elif not reason:
+            _log.warning("the journal of topic %r goes on", self.spec.name,
+                         extra=about(JOURNAL_GOES_ON, topic=self.spec.name))
+        self._on_halt(reason)
 
     def _lacks_types(self) -> bool:
         """True if the file doesn't say all that is known of types."""
@@ -410,7 +517,8 @@ class Journal:
             self._rotate()
         else:
             file.abandon()
-            self._file = self._begin_file(file.head.number, file.position, file.last, file.relays.last)
+            self._file = self._in_room(lambda: self._begin_file(file.head.number, file.position, file.last,
+                                                                file.relays.last), anew=True)
         self._types_lacking = False  # unless there are others by now, which the next look finds
 
     def _fail(self, error: Exception) -> None:

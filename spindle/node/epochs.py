@@ -12,6 +12,8 @@ Rules:
   has the other's offer and the connection.
 - A member that can't be reached, or whose row doesn't fit, ends no other node: the view stays unprepared until the
   leader proposes another; `lacks()` tells whom this node waits for, and why.
+- Connections over RDMA are the node's, and outlive views: each epoch borrows those of its members (`_pairs_for`). An
+  end that was made anew since the offer went out is offered once more.
 - Memory or descriptors that run out here are this node's failure, never the failure of the member that they were
   needed for. For its own row the node tries again for a while, as others may give something back; then it ends.
 """
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.epoch import Epoch
     from spindle_core.fabric.fabric import Fabric
+    from spindle_core.fabric.verbs_pairs import VerbsPairs
 
 Key = tuple[int, int, int]  # group id, view id, ballot
 TOKEN_BYTES = 32
@@ -51,6 +54,7 @@ STREAM_TIMEOUT_S = 4.0  # for a data connection to be made
 SHORT_WAIT_S = 4.0  # for what the own row needs to come free
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
 OFFER_FDS = 3  # row, doorbell page, the ring of the member that offers (spindle_core.ends.Ringer)
+PAIRS_MIN = 64  # to members over RDMA: groups up to half as large keep theirs for ever
 REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
 LOG = logging.getLogger("spindle.node")
 
@@ -97,6 +101,8 @@ class NextEpoch:
         self._offers: dict[Key, dict[int, Offer]] = {}  # early ones
         self._tokens: dict[int, bytes] = {}  # by node id: secret that we told it, for its data connection
         self._remote: dict[int, pb.RemoteRow] = {}  # by node id: what it said of its row
+        self._addresses: dict[int, bytes] = {}  # by node id: what we have offered over RDMA
+        self._pairs: VerbsPairs | None = None
         self._streams: dict[int, int] = {}  # by node id: its data connection, before its offer has come
         self._connecting: set[asyncio.Task[None]] = set()
         self._problems: dict[int, SpindleError] = {}  # by node id: why it can't be reached so far
@@ -126,12 +132,18 @@ class NextEpoch:
 
     def _make(self, view: View, ballot: int, rank: int) -> None:
         self._again = None
+        fabric = None
         try:
-            self._epoch = self._engine.new_epoch(
-                view.view_id, rank, view.node_ids, subgroups_of(view), self._fabric(view, rank))
+            fabric = self._fabric(view, rank)
+            self._epoch = self._engine.new_epoch(view.view_id, rank, view.node_ids, subgroups_of(view), fabric)
             self._make_ringers(view)
         except (ValueError, OSError, MemoryError) as error:
             self._drop_ringers()
+            if self._epoch is not None:
+                self._epoch.close()
+            elif fabric is not None:
+                fabric.close()  # what it has registered
+            self._epoch = None
             short = shortage(error, f"view {view.view_id}")
             loop = asyncio.get_running_loop()
             self._lack = short
@@ -175,9 +187,22 @@ class NextEpoch:
         if VERBS in used:
             from spindle_core.fabric.verbs import VerbsFabric  # loads libibverbs: only where it is used
 
-            parts[VERBS] = VerbsFabric(rank, n, device=self._rdma_device, failed_fd=engine.control_fd,
-                                       ack_timeout=ack_timeout(self._suspect_timeout_s))
+            parts[VERBS] = VerbsFabric(
+                rank, n, pairs=self._pairs_for(n), names=[(view.group_id, *member.life) for member in view.members],
+                epoch=view.view_id, ack_timeout=ack_timeout(self._suspect_timeout_s))
         return MixedFabric(parts, engine.bell_fd)
+
+    def _pairs_for(self, n: int) -> VerbsPairs:
+        """The connections of this node, as many as a view of n members may need: each one, and what takes its place.
+        A group that outgrows them gets new ones."""
+        from spindle_core.fabric.verbs_pairs import VerbsPairs
+
+        if self._pairs is not None and self._pairs.kept:
+            self._engine.tidy()  # views that were given up have left some
+        if self._pairs is None or self._pairs.room < 2 * n:
+            room = max(PAIRS_MIN, 1 << (2 * n - 1).bit_length())
+            self._pairs = VerbsPairs(device=self._rdma_device, failed_fd=self._engine.control_fd, pairs=room)
+        return self._pairs
 
     def _path(self, node_id: int) -> str:
         """The fabric between this node and another one of the view that is being prepared."""
@@ -247,7 +272,8 @@ class NextEpoch:
         else:
             offer.remote.layout_hash, offer.remote.row_size = self._epoch.layout_hash(), self._epoch.row.size
         if self._path(node_id) == VERBS:
-            offer.remote.rdma_address = self._epoch.verbs_address(self._view.rank_of(node_id))
+            self._addresses[node_id] = self._epoch.verbs_address(self._view.rank_of(node_id))
+            offer.remote.rdma_address = self._addresses[node_id]
         elif self._path(node_id) == TCP:
             offer.remote.token = self._tokens.setdefault(node_id, secrets.token_bytes(TOKEN_BYTES))
         self._peers.send(node_id, pb.PeerMessage(row_offer=offer), fds)
@@ -306,8 +332,14 @@ class NextEpoch:
                     raise
                 self._epoch.attach_peer(rank, row_fd, page_fd, ring_fd)
             else:
-                self._epoch.attach_verbs(rank, offer.remote.rdma_address, member.incarnation, offer.remote.layout_hash,
-                                         offer.remote.row_size)
+                attached = self._epoch.attach_verbs(rank, offer.remote.rdma_address, member.incarnation,
+                                                    offer.remote.layout_hash, offer.remote.row_size)
+                if self._epoch.verbs_address(rank) != self._addresses.get(node_id) and node_id in self._offered:
+                    self._offered.discard(node_id)
+                    self._offer(node_id)  # our end was made anew
+                if not attached:
+                    self._problems[node_id] = ConnectionEnded("its offer is for a connection over RDMA that has ended")
+                    return
         except (ValueError, OSError, MemoryError) as error:
             self._not_attached(member, error)
             return
@@ -447,6 +479,7 @@ class NextEpoch:
         self._offered.clear()
         self._tokens.clear()
         self._remote.clear()
+        self._addresses.clear()
         self._problems.clear()
         close_all(self._streams.values())
         self._streams.clear()
@@ -476,3 +509,8 @@ class NextEpoch:
         self._unhear(self._heard_installed)
         self._heard_installed.clear()
         self.reserve.close()
+
+    def disconnect(self) -> None:
+        """Ends the connections that outlive views. After the engine, which drives them. Idempotent."""
+        if self._pairs is not None:
+            self._pairs.close()

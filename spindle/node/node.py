@@ -65,6 +65,7 @@ from spindle.relay.claims import KINDS as RELAY_KINDS
 from spindle.relay.claims import RelayClaims
 from spindle.restart.questions import KINDS
 from spindle.topics.announcements import Announcements
+from spindle.topics.journals import Halts
 from spindle.topics.ports import ReaderPort, WriterPort
 from spindle.topics.table import TopicTable, check_start_index
 from spindle.topics.types import KINDS as TYPE_KINDS
@@ -166,6 +167,8 @@ class Node:
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
                     self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
+                    halts = Halts(self.node_id, self.announce_endpoint, self.withdraw_endpoint)
+                    self._changes.topics.on_halt = halts.heard
                     self.links = NodeLinks(config, me, self._peers, self._network, self._endpoint_of, self._spawn)
                     self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._endpoint_of,
                                            self._spawn)
@@ -312,6 +315,7 @@ class Node:
         finally:
             if self._started:
                 self.engine.disconnect()
+                self._changes.next.disconnect()
         if self._network is not None:
             await self._network.ended()
         if self._started:

@@ -15,6 +15,8 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -30,6 +32,7 @@ from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor
 from spindle.restart.history import Donation, Message, local_reader
 from spindle.restart.pieces import ENTRY_SAYS, entry_id
 from spindle.restart.tables import TableState, become
+from spindle.topics.journals import holding, look_at, open_journal
 from spindle.topics.placing import Placed, is_whole, place_of
 from spindle.topics.ports import ReaderPort, WriterPort
 
@@ -47,6 +50,8 @@ LOG_MESSAGES_MIN = 4  # a log holds at least so many of the largest messages, wh
 ROOM_POLL_S = 0.002  # between two looks at a full log
 APPEND_BYTES = 1 << 20  # copied into a log before others have their turn on the loop
 DURABLE_WAIT_S = 1.0  # between two looks whether a thread that waits for the disk is still needed
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NOTE_AGAIN_S = 1.0  # after which something that found no room on the disk is tried again
 LOG = logging.getLogger("spindle.node")
 
 
@@ -65,6 +70,7 @@ class LocalTopic:
         self.log: DeliveryLog | None = None
         self.timing: Timing | None = None  # what the order has said of time, since the node became a member
         self.on_noted: Callable[[], None] = lambda: None  # something was noted there that the engine has not delivered
+        self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # the journal has no room; "": it has
         self.types = KeptTypes(topic.spec.name)  # of what is kept here; empty while the node is no member
         self.types_written: Callable[[], set[bytes]] = set  # keys of those that somebody may write
         self.writers: list[WriterPort] = []
@@ -436,25 +442,25 @@ class LocalTopic:
         def on_failure(error: Exception) -> None:
             loop.call_soon_threadsafe(self._on_failure, error)
 
+        def on_halt(reason: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the node has stopped
+                loop.call_soon_threadsafe(self.on_halt, self.spec.name, reason)
+
         def before_commit(view_id: int) -> None:
             # The holders first: once a message of their view is on disk, it may be acknowledged.
             noted = self._noted
-            ledger.update(seen_view=view_id, **({} if noted is None else _holding(noted)))
+            ledger.update(seen_view=view_id, **({} if noted is None else holding(noted)))
 
         def make() -> Journal:
-            from spindle.journal import Journal
-
-            assert config.journal_dir is not None
-            return Journal(config.journal_dir, self.spec, self.node_id, reader, on_durable, on_failure,
-                           fsync=config.journal_fsync, group_commit_ms=config.journal_group_commit_ms,
-                           max_file_size=config.journal_max_file_size, group=group, held=held,
-                           before_commit=before_commit, known=known, types=lambda: kept.said)
+            return open_journal(config, self.spec, self.node_id, reader, on_durable, on_failure, group=group,
+                                held=held, before_commit=before_commit, known=known, types=lambda: kept.said,
+                                on_halt=on_halt)
 
         async def start() -> Journal:
             return await loop.run_in_executor(None, make)
 
         self.journal_task = loop.create_task(start())
-        self.journal_task.add_done_callback(_look_at)
+        self.journal_task.add_done_callback(look_at)
 
     async def end_journal(self) -> None:
         """Closes the journal, when it has written what is in the log, and drops the log: both begin anew, as the
@@ -498,20 +504,29 @@ class LocalTopic:
             await asyncio.sleep(ROOM_POLL_S)
         await self.journal_is_durable()
 
-    def _note(self, holders: Holders) -> None:
-        """Has the ledger name the present members, now and before anything of theirs is acknowledged."""
+    def _note(self, holders: Holders, again: bool = False) -> None:
+        """Has the ledger name the present members, now and before anything of theirs is acknowledged. `again`: if they
+        still are."""
+        if again and self._noted != holders:
+            return
         self._noted = holders
         ledger = self._questions.ledger(self.spec.name)
 
         def write() -> None:
             if self._noted == holders:
-                ledger.update(**_holding(holders))
+                ledger.update(**holding(holders))
 
         def look(done: asyncio.Future[None]) -> None:
-            if not done.cancelled() and (error := done.exception()) is not None:
+            if done.cancelled() or (error := done.exception()) is None:
+                return
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                # Nothing of theirs is acknowledged meanwhile: the journal writes them down before its next commit.
+                loop.call_later(NOTE_AGAIN_S, self._note, holders, True)
+            else:
                 self._on_failure(Exception(str(error)) if not isinstance(error, Exception) else error)
 
-        asyncio.get_running_loop().run_in_executor(None, write).add_done_callback(look)
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, write).add_done_callback(look)
 
     # --- the end
 
@@ -583,14 +598,3 @@ class LocalTopic:
         for _, _, future in waiting:
             if not future.done():
                 future.set_exception(error)
-
-
-def _holding(holders: Holders) -> dict[str, Any]:
-    """What the ledger of one of the holders says."""
-    return {"holders": holders, "whole": True, "successor": None}
-
-
-def _look_at(task: asyncio.Task[Journal]) -> None:
-    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
-    if not task.cancelled():
-        task.exception()

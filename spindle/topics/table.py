@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING
 from spindle.errors import (
     ConfigError,
     GroupSilent,
-    JournalError,
     NodeStopped,
     SpindleError,
     TopicLimit,
@@ -45,6 +44,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
 from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
+from spindle.topics.journals import check_room
 from spindle.topics.larges import LargeSamples
 from spindle.topics.leases import Leases
 from spindle.topics.local_topic import LocalTopic
@@ -103,6 +103,7 @@ class TopicTable:
         self.larges = LargeSamples(engine, config, node_id, self._installed_view)
         self.timekeeper = Timekeeper(engine, node_id, self.local, self._installed_view, self._open_voice,
                                      self.close_writer)
+        self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # see LocalTopic
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._stopped: SpindleError | None = None
@@ -266,18 +267,9 @@ class TopicTable:
         if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
         if topic.spec.level is Level.LOGGED:
-            await self._check_journal(name)
+            await check_room(self._config, name)
+            self._check_running()
         return self._local(topic)
-
-    async def _check_journal(self, name: str) -> None:
-        directory = self._config.journal_dir
-        if directory is None:
-            raise JournalError(f"topic {name!r} is logged, but this node has no journal directory; set [journal] dir "
-                               "in its configuration")
-        from spindle.journal import check_directory
-
-        await asyncio.get_running_loop().run_in_executor(None, check_directory, directory)
-        self._check_running()
 
     def _local(self, topic: Topic) -> LocalTopic:
         local = self.local.get(topic.spec.name)
@@ -285,6 +277,7 @@ class TopicTable:
             local = LocalTopic(self._engine, self._config, self._node_id, topic, self._on_failure, self.questions,
                                self.larges)
             local.on_noted = self.timekeeper.look
+            local.on_halt = self.on_halt
             local.types_written = functools.partial(self.types.written, topic.spec.name)
             self.local[topic.spec.name] = local
         return local

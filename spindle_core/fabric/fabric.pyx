@@ -29,15 +29,28 @@ cdef class Fabric:
         """Some peers have a copy of my row: what they shall see of it must be posted."""
         return self.wait_fd >= 0
 
-    def goodbye(self):
-        """Nothing is posted any more: peers that notice the end of a connection are told that it is an orderly one."""
+    def begin(self):
+        """The epoch is installed from now on. While nobody drives it, or the one before."""
+
+    def goodbye(self, successor=None):
+        """Nothing is posted any more: peers that notice the end of a connection are told that it is an orderly one.
+        `successor`: the fabric of the next epoch, which may go on with some connections."""
 
     def failures(self):
         """{rank: why the connection to it broke}; never of those that were cut, nor after a goodbye."""
         return {}
 
+    @property
+    def kept(self):
+        """Something of earlier epochs is kept still: tidy() is to be called."""
+        return False
+
+    def tidy(self):
+        """Gives back what nobody uses any more of earlier epochs; True if nothing is kept. While nobody drives it."""
+        return True
+
     def close(self):
-        """Ends all connections. Not while somebody drives it. Idempotent."""
+        """Ends all connections that no other epoch has. Not while somebody drives it. Idempotent."""
 
     @property
     def drained(self):

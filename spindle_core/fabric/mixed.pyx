@@ -166,10 +166,25 @@ cdef class MixedFabric(Fabric):
         for fabric in self.parts.values():
             fabric.reserve(posts, lanes)
 
-    def goodbye(self):
+    def begin(self):
         """As in Fabric, in every part."""
         for fabric in self.parts.values():
-            fabric.goodbye()
+            fabric.begin()
+
+    def goodbye(self, successor=None):
+        """As in Fabric, in every part."""
+        following = successor.parts if isinstance(successor, MixedFabric) else {}
+        for name, fabric in self.parts.items():
+            fabric.goodbye(following.get(name))
+
+    @property
+    def kept(self):
+        """As in Fabric, in any part."""
+        return any([fabric.kept for fabric in self.parts.values()])
+
+    def tidy(self):
+        """As in Fabric, in every part."""
+        return all([fabric.tidy() for fabric in self.parts.values()])
 
     def close(self):
         """Ends the connections of every part. Idempotent."""
@@ -190,7 +205,8 @@ cdef class MixedFabric(Fabric):
         return row
 
     def connect(self, peer, str name, *how):
-        """Makes a peer reachable by the part `name`, as that one's connect(peer, *how) does; returns what it returns.
+        """Makes a peer reachable by the part `name`, as that one's connect(peer, *how) does; returns what it returns
+        (False: it is not reachable yet).
 
         ValueError if the peer has its part already.
         """
@@ -198,6 +214,8 @@ cdef class MixedFabric(Fabric):
         if self.state.part_of[<uint32_t>peer] != NO_PART:
             raise ValueError(f"peer {peer} is connected by {self.part_of(peer)} already")
         answer = self.parts[name].connect(peer, *how)
+        if answer is False:
+            return False
         self.state.part_of[<uint32_t>peer] = self.order.index(name)
         return answer
 

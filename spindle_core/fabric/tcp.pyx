@@ -185,7 +185,7 @@ cdef class TcpFabric(Fabric):
         tcp_leave(&self.state)
         return done
 
-    def goodbye(self):
+    def goodbye(self, successor=None):
         """Nothing is posted any more: the peers are told, behind all that waits, so that no end is a failure to them.
         To be called while nobody drives this fabric; drained says when all of it has arrived."""
         cdef uint32_t i

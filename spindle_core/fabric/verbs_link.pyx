@@ -1,7 +1,7 @@
-"""Reliable connections between two members of an epoch: what is posted becomes lists of work requests, what the peer
-writes lands in this node's memory by itself. Each pair has two of them, so that acknowledgements, and all else that
-need not wait (POST_AHEAD), don't stand behind data in the device's queue. Each of the two has queues, rings and credit
-of its own.
+"""Reliable connections between two nodes: what is posted becomes lists of work requests, what the peer writes lands in
+this node's memory by itself. Each pair of nodes has two of them, so that acknowledgements, and all else that need not
+wait (POST_AHEAD), don't stand behind data in the device's queue. Each of the two has queues, rings and credit of its
+own. They outlive epochs (verbs_pairs).
 
 Ringing: the last write of a list carries an immediate word. It takes a receive at the peer and completes there, which
 wakes whoever waits for the completion channel; all that was written before is in place by then. A peer without a
@@ -15,13 +15,14 @@ rang. A peer that has used up its limit has rung so far, and gets a grant as soo
 starves. Another receive is for a goodbye: nothing comes after it, and no end is a failure then.
 
 Rules: words of a peer are checked before they are believed. What a peer can write is this node's copy of its row, by a
-key that dies with the epoch; receives have no memory, so nothing else comes in. Order: what must stay in order goes
-through one queue pair, whose device places writes in the order posted; no region is registered with relaxed ordering.
+key that dies with the epoch, and its page, by one that dies with the connection; receives have no memory, so nothing
+else comes in. Order: what must stay in order goes through one queue pair, whose device places writes in the order
+posted; no region is registered with relaxed ordering.
 """
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memset
 
-from spindle_core.atomics cimport u32_load_relaxed
+from spindle_core.atomics cimport u32_load_acquire, u32_load_relaxed, u32_store_relaxed, u64_store_release
 from spindle_core.events cimport event_ring
 from spindle_core.fabric.verbs_api cimport (
     IBV_QP_STATE,
@@ -57,18 +58,19 @@ cdef enum:
     ARMINGS_MAX = 8
 
 
-cdef bint link_gone(verbs_peer_t *p) noexcept nogil:
-    return p.ended or not p.connected or p.failed != 0 or u32_load_relaxed(&p.cut) != 0
+cdef bint link_gone(verbs_link_t *p) noexcept nogil:
+    """SYNC POINT: connect. Pairs with VerbsPairs.connect(): all of a connection is visible before `connected`."""
+    return not u32_load_acquire(&p.connected) or p.ended or p.failed != 0 or u32_load_relaxed(&p.cut) != 0
 
 
-cdef verbs_peer_t *other_way(verbs_t *s, verbs_peer_t *p) noexcept nogil:
+cdef verbs_link_t *other_way(verbs_t *s, verbs_link_t *p) noexcept nogil:
     """The other one of a peer's two connections."""
-    return &s.peers[(<uint32_t>(p - s.peers) + s.n_peers) % s.n_links]
+    return &s.links[(<uint32_t>(p - s.links) + s.n_places) % (2 * s.n_places)]
 
 
-cdef void fail(verbs_t *s, verbs_peer_t *p, uint32_t why) noexcept nogil:
+cdef void fail(verbs_t *s, verbs_link_t *p, uint32_t why) noexcept nogil:
     """Notes why a connection is over, and with it the peer's other one."""
-    cdef verbs_peer_t *other = other_way(s, p)
+    cdef verbs_link_t *other = other_way(s, p)
     if p.left or p.leaves or other.left or other.leaves:
         p.failed = VERBS_GOODBYE
     elif not p.failed:
@@ -87,14 +89,20 @@ cdef void link_error(ibv_qp *qp) noexcept nogil:
     ibv_modify_qp(qp, &change, IBV_QP_STATE)
 
 
-cdef void link_end(verbs_t *s, uint32_t link) noexcept nogil:
+cdef void link_end(verbs_link_t *p) noexcept nogil:
     """Nothing is exchanged over it any more."""
-    cdef verbs_peer_t *p = &s.peers[link]
     if p.ended:
         return
     p.ended = 1
     link_error(p.qp)
     p.owes_ring = 0
+
+
+cdef void link_cut(verbs_link_t *p) noexcept nogil:
+    """The same, from any thread. Relaxed: the device does the rest, whenever the flag is seen."""
+    u32_store_relaxed(&p.cut, 1)
+    if p.qp != NULL:
+        link_error(p.qp)
 
 
 cdef uint32_t reason_of(int status) noexcept nogil:
@@ -110,7 +118,7 @@ cdef uint32_t reason_of(int status) noexcept nogil:
     return VERBS_FAILED_ERROR
 
 
-cdef void fault(verbs_t *s, verbs_peer_t *p, int status) noexcept nogil:
+cdef void fault(verbs_t *s, verbs_link_t *p, int status) noexcept nogil:
     """A work request has failed, and with it the connection."""
     cdef uint32_t why
     if p.ended:
@@ -120,22 +128,29 @@ cdef void fault(verbs_t *s, verbs_peer_t *p, int status) noexcept nogil:
         fail(s, p, why)
 
 
+cdef inline verbs_link_t *completed(verbs_t *s, const ibv_wc *c) noexcept nogil:
+    """The connection of a work request; NULL: it is gone, and its place, perhaps, another's."""
+    cdef verbs_link_t *p = &s.links[<uint32_t>(c.wr_id >> 32) & 0xFFFF]
+    return p if p.qp != NULL and (p.life & 0xFFFF) == c.wr_id >> 48 else NULL
+
+
 cdef int sent_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     """A signalled work request has completed, and all before it; returns whether that is news for anybody."""
-    cdef uint32_t peer = <uint32_t>(c.wr_id >> 48)
-    cdef uint64_t number = c.wr_id & ((<uint64_t>1 << 48) - 1)
-    cdef verbs_peer_t *p = &s.peers[peer]
+    cdef verbs_link_t *p = completed(s, c)
+    if p == NULL:
+        return 0
     s.n_completions += 1
     if c.status != IBV_WC_SUCCESS:
         fault(s, p, c.status)
         return 1
     if p.ended:
         return 0
-    p.done = number + 1
+    # SYNC POINT: done. Pairs with VerbsFabric.give_back(): the device doesn't read any more what was posted before.
+    u64_store_release(&p.done, p.done + 1 + <uint32_t>(c.wr_id - p.done))
     return 1 if p.sent < p.last else 0
 
 
-cdef bint take_word(verbs_peer_t *p, uint32_t w) noexcept nogil:
+cdef bint take_word(verbs_link_t *p, uint32_t w) noexcept nogil:
     """Takes the credit that a word tells; False if nobody could have told that."""
     cdef uint64_t limit = p.rung_limit + ((w - p.rung_limit) & WORD_LIMIT)
     if limit > p.rung + p.peer_rings:
@@ -146,10 +161,12 @@ cdef bint take_word(verbs_peer_t *p, uint32_t w) noexcept nogil:
 
 cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
     """The peer has rung, granted, or said goodbye."""
-    cdef uint32_t peer = <uint32_t>(c.wr_id >> 32), index = <uint32_t>c.wr_id, w, kind
-    cdef verbs_peer_t *p = &s.peers[peer]
-    cdef ibv_recv_wr *r = &p.receives[index]
+    cdef uint32_t w, kind
+    cdef verbs_link_t *p = completed(s, c)
+    cdef ibv_recv_wr *r
     cdef bint good
+    if p == NULL:
+        return
     # Bytes that a receive has no memory for; devices in software call it a fault of the receive itself.
     if (c.status == IBV_WC_LOC_LEN_ERR or c.status == IBV_WC_LOC_QP_OP_ERR) and not p.ended:
         fail(s, p, VERBS_FAILED_NONSENSE)
@@ -159,6 +176,7 @@ cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
         return
     if p.ended:
         return
+    r = &p.receives[<uint32_t>c.wr_id]
     r.next = p.again
     p.again = r
     w = ntohl(c.imm_data)
@@ -172,7 +190,7 @@ cdef void received_one(verbs_t *s, const ibv_wc *c) noexcept nogil:
         fail(s, p, VERBS_FAILED_NONSENSE)
 
 
-cdef void post_receives(verbs_t *s, verbs_peer_t *p) noexcept nogil:
+cdef void post_receives(verbs_t *s, verbs_link_t *p) noexcept nogil:
     cdef ibv_recv_wr *bad = NULL
     cdef ibv_recv_wr *first = p.again
     p.again = NULL
@@ -198,6 +216,7 @@ cdef int take_received(verbs_t *s) noexcept nogil:
     cdef ibv_wc found[COMPLETIONS_AT_ONCE]
     cdef int n = COMPLETIONS_AT_ONCE, i, done = 0, looks = 0
     cdef uint32_t k
+    cdef verbs_link_t *p
     while n == COMPLETIONS_AT_ONCE and looks < LOOKS_MAX:
         looks += 1
         n = ibv_poll_cq(s.receive_cq, COMPLETIONS_AT_ONCE, found)
@@ -208,9 +227,10 @@ cdef int take_received(verbs_t *s) noexcept nogil:
             s.receive_owed = s.receive_armed
             s.n_found += <uint64_t>n
     if done:
-        for k in range(s.n_links):
-            if s.peers[k].again != NULL:
-                post_receives(s, &s.peers[k])
+        for k in range(2 * u32_load_acquire(&s.n_used)):
+            p = &s.links[k // 2 + (k % 2) * s.n_places]
+            if u32_load_acquire(&p.connected) and p.again != NULL:
+                post_receives(s, p)
     return done
 
 

@@ -21,7 +21,7 @@ class NoMatplotlib(SpindleError):
     """Drawings were asked for, and there is nothing to draw with."""
 
     def __init__(self) -> None:
-        super().__init__("drawings need matplotlib, which is not installed: pip install 'spindle[plot]', "
+        super().__init__("drawings need matplotlib, which is not installed: pip install 'spindle-dds[plot]', "
                          "or `make paper` in the source tree")
 
 

@@ -29,7 +29,7 @@ KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("spindle.journal.writer", "COMMIT_BYTES", (1, 2000)),
     ("spindle.journal.writer", "TAKE_MAX", (1, 3)),
     ("spindle.journal.writer", "COMMITS_MAX", (2, 9)),
-    ("spindle.journal.live", "RESERVE_MAX", (4096,)),
+    ("spindle.journal.growing", "RESERVE_MAX", (4096,)),
 )
 # The same, drawn apart, so that they change nothing in runs in which they stay as they are.
 LATER: tuple[tuple[str, str, tuple[int, ...]], ...] = (

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.engine import Engine, SubgroupSpec, Switches
@@ -66,6 +67,7 @@ class Cluster:
         self.n = n
         self.network, self.tcp, self.tcp_buffer = network, tcp, tcp_buffer
         self.verbs = verbs
+        self.pairs: list[Any] = []  # of each node, over verbs
         self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us) for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
@@ -96,8 +98,11 @@ class Cluster:
             return connected
         if self.verbs:
             from spindle_core.fabric.verbs import VerbsFabric  # only where it could be built
+            from spindle_core.fabric.verbs_pairs import VerbsPairs
 
-            reached = [e.new_epoch(epoch, i, ids, list(specs), VerbsFabric(i, self.n, e.bell_fd))
+            self.pairs = self.pairs or [VerbsPairs() for _ in self.engines]
+            reached = [e.new_epoch(epoch, i, ids, list(specs), VerbsFabric(i, self.n, e.bell_fd, pairs=self.pairs[i],
+                                                                           epoch=epoch))
                        for i, e in enumerate(self.engines)]
             for i, mine in enumerate(reached):
                 for k, theirs in enumerate(reached):

@@ -16,9 +16,9 @@ import pytest
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle_core.delivery import Cursor, DeliveryLog
-from spindle_core.table_copy import table_messages, table_place
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
+from spindle_core.table_copy import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said
 
 SAMPLE, LEAVES, ENDS, OF_WRITER, OF_NODE = 1, 2, 4, 8, 16

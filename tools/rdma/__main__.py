@@ -37,10 +37,12 @@ NOT_HERE_CODE = 77  # of a command that needs guests, where there are none
 
 
 # Of which guests take what they import with them.
-FABRIC = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/fabric/test_verbs_stranger.py")
+FABRIC = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/fabric/test_verbs_pairs.py",
+          "tests/spindle_core/fabric/test_verbs_stranger.py")
 REGIONS = "tests/spindle_core/fabric/regions/test_verbs.py"
 LINKS = "tests/spindle_core/links/test_verbs.py"
-TESTS = (*FABRIC, REGIONS, LINKS, "tests/spindle_core/test_over_verbs.py")
+CORE = ("tests/spindle_core/test_over_verbs.py", "tests/spindle/node/test_over_verbs.py")
+TESTS = (*FABRIC, REGIONS, LINKS, *CORE)
 PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
 SYSTEM_PYTHON = "/usr/bin/python3"
 TESTS_DOCTOR = ("tests/spindle/rdma/test_devices.py", "tests/spindle/cli/checks/test_rdma_device.py")
@@ -50,7 +52,7 @@ MODULES = (
     "spindle.demo.verifier", "spindle.demo.flight", "spindle.demo.processes", "spindle_lab.bench.cli",
     "spindle_lab.bench.multicast", "spindle_lab.bench.worker", "spindle_lab.bench.core_node",
     "spindle_lab.bench.app_node", "spindle_lab.bench.core_loops", "spindle_core.fabric.verbs",
-    "spindle_core.fabric.mixed", "dds", "tests.spindle.ports",
+    "spindle_core.fabric.mixed", "spindle_core.fabric.verbs_pairs", "dds", "tests.spindle.ports",
 )
 
 
@@ -117,6 +119,20 @@ def judge_group(name: str, guests: list[Guest]) -> str:
     return ""
 
 
+def judge_views(name: str, guests: list[Guest]) -> str:
+    """Those that stay have kept their queue pairs, and agree with all on the order."""
+    for guest in guests[:-1]:
+        if guest.status(name) != 0 or not guest.says("kept") or not guest.says("done"):
+            return f"guest {guest.node}: failed"
+    if not guests[-1].killed or not guests[-1].says("left"):
+        return f"guest {guests[-1].node}: has not left, or was not cut off"
+    for topic in ("first 2", "second 3", "third 3", "third 2"):
+        said = [line for guest in guests for line in guest.lines if line.startswith(f"order {topic} ")]
+        if len(said) != int(topic[-1]) or len(set(said)) != 1:
+            return f"they do not agree on the order of {topic.split()[0]}"
+    return ""
+
+
 def judge_flight(name: str, guests: list[Guest]) -> str:
     """The same on all: what was delivered, in which order, and the alerts."""
     fabric = "tcp" if name == "encrypted" else "verbs"
@@ -134,11 +150,11 @@ STEPS = (
     Step(
         "fabric", "conformance within a process and between several, accounting, faults, a program over pyverbs",
         (pytest_command("fabric", *FABRIC),),
-        300, judge_tests, share="a",
+        420, judge_tests, share="a",
     ),
     Step(
-        "core", "one order across views over verbs; posts for each message",
-        (pytest_command("core", "tests/spindle_core/test_over_verbs.py"),),
+        "core", "one order across views over verbs, whose connections nodes keep; posts for each message",
+        (pytest_command("core", *CORE),),
         180, judge_tests, share="b",
     ),
     Step(
@@ -170,6 +186,11 @@ STEPS = (
         "group", "three nodes on three guests; the power of one is cut, the others go on",
         (f"{python('python')} tools/rdma/group.py",) * 3,
         180, judge_group, kill=(2, "cut my power"),
+    ),
+    Step(
+        "views", "three nodes on three guests, one of which comes, leaves, comes, crashes: the kernels' queue pairs",
+        (f"{python('python')} tools/rdma/views.py",) * 3,
+        240, judge_views, kill=(2, "cut my power"),
     ),
     Step(
         "flight", "the demonstration on three guests: daemons under TLS, publishers on two, what came on each",

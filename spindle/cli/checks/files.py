@@ -90,6 +90,9 @@ def check_journal(machine: Machine) -> Check:
     free = free_bytes(existing)
     kind = _file_system(machine, existing)
     text = f"{directory}, {free / 1e9:.1f} GB free, {kind or 'unknown file system'}"
+    if free < machine.config.journal_free_min:
+        return Check("journal", FAIL, text, "less than [journal] free_min: logged topics are refused; free some space, "
+                     "or let older files go with keep_files, keep_bytes or keep_age_s")
     if free < JOURNAL_FREE_MIN_BYTES:
         return Check("journal", FAIL, text, "a full disk stops the acknowledgements of logged topics: free some space")
     if kind in ("tmpfs", "ramfs"):

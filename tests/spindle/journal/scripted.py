@@ -10,7 +10,8 @@ import dataclasses
 import itertools
 from pathlib import Path
 
-from spindle.journal.format import Head, JournalSchema
+from spindle.group.schemas import MessageSchema
+from spindle.journal.format import Head
 from spindle.journal.live import JournalFile
 from spindle.journal.reading import JournalMessage
 from spindle.journal.recovery import Recovery, recover
@@ -18,7 +19,7 @@ from spindle.journal.tools import read
 from tests.spindle.journal.fakes import SPEC, FakeInfo, MemoryFiles, messages
 
 DIRECTORY = Path("/journal")
-SCHEMA = JournalSchema("AirData", "ros2idl", b"struct AirData { double mach; };", "cdr")
+SCHEMA = MessageSchema("AirData", "ros2idl", b"struct AirData { double mach; };", "cdr")
 
 
 @dataclasses.dataclass
@@ -38,7 +39,7 @@ def head_after(recovery: Recovery, number_in_id: int) -> Head:
     return Head(
         topic=SPEC.name, type_name=SPEC.type_name, type_hash=SPEC.type_hash.hex(), node_id=1, number=recovery.number,
         file_id=f"{number_in_id:016x}", position=recovery.position, group="life", last_view=recovery.last_view,
-        last_sequence=recovery.last_sequence, created_ns=1, schema=SCHEMA,
+        last_sequence=recovery.last_sequence, created_ns=1, schemas=(SCHEMA,),
     )
 
 

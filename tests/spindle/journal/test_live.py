@@ -13,7 +13,8 @@ from mcap.reader import make_reader
 from mcap.records import MessageIndex
 from mcap.stream_reader import StreamReader
 
-from spindle.journal.format import CHUNK, LIVE_TRAILER, PACKED_BYTES, SECTOR, JournalSchema, crosses_sector
+from spindle.group.schemas import MessageSchema
+from spindle.journal.format import CHUNK, LIVE_TRAILER, PACKED_BYTES, SECTOR, crosses_sector
 from spindle.journal.live import JournalFile
 from spindle.journal.reading import read
 from spindle.journal.recovery import Recovery, recover
@@ -54,7 +55,7 @@ class CheckedFiles(MemoryFiles):
 def test_no_switched_header_crosses_a_sector() -> None:
     for size in range(2 * SECTOR):
         files = CheckedFiles()
-        head = dataclasses.replace(head_after(Recovery(), 1), schema=JournalSchema("T", "x", bytes(size)))
+        head = dataclasses.replace(head_after(Recovery(), 1), schemas=(MessageSchema("T", "x", bytes(size)),))
         file = JournalFile.create(files, DIRECTORY, head)
         assert not crosses_sector(file.end)
         file.append(message(0, size))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from spindle.journal import Journal
 from spindle.journal.relays import RELAYED_MAX, Relays, identity_of, newest
+from spindle.journal.retention import Retention
 from spindle.journal.tools import verify
 from spindle.restart.disk import Store, cut_after, relayed_before
 from tests.spindle.journal.fakes import SPEC, FakeInfo, MemoryFiles, MemorySource, Witness
@@ -53,7 +54,7 @@ def test_identities() -> None:
 
 def test_what_earlier_files_had_is_known_when_they_are_gone() -> None:
     files = MemoryFiles()
-    journal, source = opened(files, keep_files=1)
+    journal, source = opened(files, retention=Retention(keep_files=1))
     for group in range(GROUPS):
         put(journal, source, group)
         killed = MemoryFiles.of(files.content())

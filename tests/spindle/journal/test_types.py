@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from mcap.reader import make_reader
 
+from spindle.group.schemas import MessageSchema
 from spindle.group.types import TYPE_BYTES_MAX, TYPES_BYTES_MAX, key_of
 from spindle.journal import Journal
-from spindle.journal.format import HEAD_NAME, Damage, Head, JournalSchema, encode_head, parse_head, parse_metadata
+from spindle.journal.format import HEAD_NAME, Damage, Head, encode_head, parse_head, parse_metadata
 from spindle.journal.recovery import journal_numbers, open_scan
 from spindle.journal.tools import verify
 from spindle.restart.disk import Store, types_from
@@ -126,13 +127,13 @@ def test_other_tools_read_the_file_and_find_the_types(tmp_path: Path) -> None:
     assert verify(tmp_path).ok and not witness.failures
 
 
-HEAD = Head("t", "T", "00", 1, 1, "0" * 16, 0, "", -1, -1, 0, JournalSchema("T"))
+HEAD = Head("t", "T", "00", 1, 1, "0" * 16, 0, "", -1, -1, 0, (MessageSchema("T"),))
 
 
 def parsed(data: bytes) -> Head:
     schema = data.index(b"\x03", 8)
     start = data.index(b"\x0c", schema)
-    return parse_head(parse_metadata(data[start:], HEAD_NAME, start), data[schema:start], start)
+    return parse_head(parse_metadata(data[start:], HEAD_NAME, start), [data[schema:start]], start)
 
 
 def test_a_head_of_an_earlier_version_says_no_types() -> None:

@@ -15,10 +15,11 @@ from unittest.mock import patch
 import pytest
 
 from spindle.errors import JournalError
-from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalSchema, JournalWriteFailed, check_directory
+from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalWriteFailed, check_directory
 from spindle.journal.files import OsFiles
 from spindle.journal.format import SEQUENCE_SPAN
 from spindle.journal.recovery import Known, recover
+from spindle.journal.retention import Retention
 from spindle.journal.tools import read, verify
 from tests.spindle.journal.fakes import (
     SPEC,
@@ -56,7 +57,7 @@ def same(directory: Path, pairs: list[tuple[bytes, FakeInfo]]) -> bool:
 
 
 def test_what_is_delivered_is_on_disk_and_acknowledged(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, schema=JournalSchema("AirData", "ros2idl", b"struct", "cdr"))
+    setup = Setup(tmp_path)
     sent = messages(100) + messages(50, start=100, view_id=4)
     setup.put(sent[:60])
     setup.put(sent[60:])
@@ -278,7 +279,7 @@ def test_another_life_of_the_group_starts_its_order_anew(tmp_path: Path, groups:
 
 
 def test_rotation_and_retention(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, max_file_size=3000, keep_files=2)
+    setup = Setup(tmp_path, max_file_size=3000, retention=Retention(keep_files=2))
     sent = messages(200, size=40)
     for start in range(0, 200, 10):
         setup.put(sent[start : start + 10])

@@ -22,7 +22,7 @@ from pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from pyverbs.wr import SGE, RecvWR, SendWR
 
 ROOT = Path(__file__).resolve().parents[3]
-ROW_SIZE = 64 << 10
+ROW_SIZE, PAGE_SIZE = 64 << 10, 4096
 RINGS = 8
 RECEIVES = RINGS + 2
 PACKET = 77
@@ -55,6 +55,7 @@ class Peer:
         self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap, sq_sig_all=1))
         access = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
         self.copy = MR(self.pd, ROW_SIZE, access)
+        self.page = MR(self.pd, PAGE_SIZE, access)
         self.scratch = MR(self.pd, ROW_SIZE, e.IBV_ACCESS_LOCAL_WRITE)
         attributes = QPAttr(port_num=1)
         attributes.qp_access_flags = access
@@ -73,7 +74,8 @@ class Peer:
         raw = bytes.fromhex(self.gid.replace(":", ""))
         memory = self.addresses.Memory(self.copy.buf, ROW_SIZE, self.copy.rkey)
         mine = self.addresses.Address(rank, self.qp.qp_num, PACKET, self.port.lid, self.port.link_layer,
-                                      self.port.active_mtu, raw, RINGS, 4, memory)
+                                      self.port.active_mtu, raw, RINGS, 4, memory,
+                                      page=self.addresses.Memory(self.page.buf, PAGE_SIZE, self.page.rkey))
         return {"address": mine.pack().hex()}
 
     def connect(self, address: str) -> dict[str, Any]:

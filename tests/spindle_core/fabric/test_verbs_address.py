@@ -11,7 +11,7 @@ from spindle_core.fabric.verbs_address import Address, Memory
 U16, U32, U64 = (st.integers(0, (1 << bits) - 1) for bits in (16, 32, 64))
 MEMORY = st.builds(Memory, U64, U64, U32)
 ADDRESS = st.builds(Address, U16, U32, U32, U16, st.integers(0, 2), st.integers(1, 5),
-                    st.binary(min_size=16, max_size=16), U16, st.integers(1, 16), MEMORY, U32)
+                    st.binary(min_size=16, max_size=16), U16, st.integers(1, 16), MEMORY, U32, U32, MEMORY)
 
 
 @given(ADDRESS)

@@ -71,7 +71,7 @@ def test_the_page(cli: Cli) -> None:
 def test_without_matplotlib_nothing_is_played(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: tuple) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = cli("paper", *words)
-    assert result.code == 1 and "pip install 'spindle[plot]'" in result.err
+    assert result.code == 1 and "pip install 'spindle-dds[plot]'" in result.err
     assert not Path("build").exists()
 
 

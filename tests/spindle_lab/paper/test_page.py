@@ -108,7 +108,7 @@ def test_figures_have_three_places() -> None:
 
 def test_without_matplotlib_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(plots.NoMatplotlib, match=r"pip install 'spindle\[plot\]'"):
+    with pytest.raises(plots.NoMatplotlib, match=r"pip install 'spindle-dds\[plot\]'"):
         plots.check()
 
 

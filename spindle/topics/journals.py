@@ -1,0 +1,84 @@
+"""Journals as a node has them: made as its configuration says, refused where there is no room, and heard of when one
+halts.
+
+Why the group is told of a journal that halts: its topic's writers are held up everywhere, and whoever asks why, at any
+node, is to hear of the disk (`spindle.client.holding`). So the node announces it beside the endpoints of its
+applications, until it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spindle.errors import JournalError
+from spindle.group.endpoints import HALTED, TOPIC, Endpoint
+
+if TYPE_CHECKING:
+    from spindle.config.settings import NodeConfig
+    from spindle.group.topics import TopicSpec
+    from spindle.journal import Journal
+    from spindle.restart.chain import Holders
+
+
+def open_journal(config: NodeConfig, spec: TopicSpec, node_id: int, *reader: Any, **options: Any) -> Journal:
+    """A journal with the node's settings. Blocks, and raises, as `Journal` does."""
+    from spindle.journal import Journal
+    from spindle.journal.retention import Retention
+
+    assert config.journal_dir is not None
+    return Journal(
+        config.journal_dir, spec, node_id, *reader, fsync=config.journal_fsync,
+        group_commit_ms=config.journal_group_commit_ms, max_file_size=config.journal_max_file_size,
+        retention=Retention(config.journal_keep_files, config.journal_keep_bytes, config.journal_keep_age_s,
+                            config.journal_drop, config.journal_free_min), **options)
+
+
+async def check_room(config: NodeConfig, name: str) -> None:
+    """Returns if this node can keep a journal of the topic. Raises JournalError that says what to do."""
+    directory = config.journal_dir
+    if directory is None:
+        raise JournalError(f"topic {name!r} is logged, but this node has no journal directory; set [journal] dir in "
+                           "its configuration")
+    await asyncio.get_running_loop().run_in_executor(None, _check, directory, config.journal_free_min)
+
+
+def _check(directory: Path, free_min: int) -> None:
+    from spindle.journal import check_directory
+
+    check_directory(directory, free_min=free_min)
+
+
+class Halts:
+    """Tells the group which journals of this node halt. announce(endpoint), withdraw(guid) are the ways out."""
+
+    def __init__(self, node_id: int, announce: Callable[[Endpoint], None], withdraw: Callable[[bytes], None]) -> None:
+        self._node_id, self._announce, self._withdraw = node_id, announce, withdraw
+
+    def heard(self, topic: str, reason: str) -> None:
+        """The journal of this topic has halted; or, if `reason` is empty, it goes on."""
+        guid = blake2b(f"journal of {topic}".encode(), digest_size=12, key=b"%d" % self._node_id).digest()
+        if not reason:
+            self._withdraw(guid)
+            return
+        said = json.dumps({"qos": {}, HALTED: reason}).encode()
+        self._announce(Endpoint(guid, self._node_id, False, topic, said, "journal", kind=TOPIC))
+
+
+
+def holding(holders: Holders) -> dict[str, Any]:
+    """What the ledger of one of the holders says."""
+    return {"holders": holders, "whole": True, "successor": None}
+
+
+def look_at(task: asyncio.Task[Journal]) -> None:
+    """Whoever opens a reader or writer awaits the task and reports its error; asyncio need not."""
+    if not task.cancelled():
+        task.exception()
+
+
+__all__ = ["Halts", "check_room", "holding", "look_at", "open_journal"]

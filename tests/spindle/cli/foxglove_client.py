@@ -1,0 +1,135 @@
+"""A client of Foxglove's protocol for tests, and `spindle foxglove` as a process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.support import wait_until
+
+PROTOCOL = "foxglove.sdk.v1"
+WAIT_S = 20.0
+
+
+class Client:
+    """A client of Foxglove's protocol. `channels` by topic; `messages` are pairs of topic and payload, in their
+    order."""
+
+    def __init__(self, url: str, **more: Any) -> None:
+        from websockets.sync.client import connect
+
+        self._open = contextlib.ExitStack()
+        self.socket = self._open.enter_context(
+            connect(url, subprotocols=[PROTOCOL], max_size=None, **more))  # type: ignore[list-item]
+        assert self.socket.subprotocol == PROTOCOL
+        self.info: dict[str, Any] = {}
+        self.channels: dict[str, dict[str, Any]] = {}
+        self.by_id: dict[int, dict[str, Any]] = {}
+        self.messages: list[tuple[str, bytes]] = []
+        self.statuses: list[str] = []
+        self._subscribed: dict[int, str] = {}
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        from websockets.exceptions import ConnectionClosed
+
+        with contextlib.suppress(ConnectionClosed):
+            for message in self.socket:
+                if isinstance(message, bytes):
+                    kind, subscription, _ = struct.unpack_from("<BIQ", message)
+                    if kind == 1:
+                        self.messages.append((self._subscribed[subscription], message[13:]))
+                else:
+                    self._heard(json.loads(message))
+
+    def _heard(self, said: dict[str, Any]) -> None:
+        if said["op"] == "serverInfo":
+            self.info = said
+        elif said["op"] == "status":
+            self.statuses.append(said["message"])
+        elif said["op"] == "advertise":
+            for one in said["channels"]:
+                self.by_id[one["id"]] = self.channels[one["topic"]] = one
+        elif said["op"] == "unadvertise":
+            for number in said["channelIds"]:
+                gone = self.by_id.pop(number)
+                if self.channels.get(gone["topic"]) is gone:
+                    del self.channels[gone["topic"]]
+
+    def channel(self, topic: str) -> dict[str, Any]:
+        """Waits for it."""
+        return wait_until(lambda: self.channels.get(topic), WAIT_S, f"a channel of {topic}, of {list(self.channels)}")
+
+    def subscribe(self, topic: str) -> dict[str, Any]:
+        channel = self.channel(topic)
+        number = 1000 + channel["id"]
+        self._subscribed[number] = topic
+        self.send(op="subscribe", subscriptions=[{"id": number, "channelId": channel["id"]}])
+        return channel
+
+    def unsubscribe(self, topic: str) -> None:
+        self.send(op="unsubscribe", subscriptionIds=[1000 + self.channels[topic]["id"]])
+
+    def send(self, **said: Any) -> None:
+        self.socket.send(json.dumps(said))
+
+    def of(self, topic: str) -> list[bytes]:
+        return [payload for one, payload in self.messages if one == topic]
+
+    def until(self, topic: str, count: int) -> list[bytes]:
+        wait_until(lambda: len(self.of(topic)) >= count, WAIT_S, f"{count} messages of {topic}, of {self.messages}")
+        return self.of(topic)
+
+    def close(self) -> None:
+        self._open.close()
+        self._thread.join(WAIT_S)
+
+
+class Served:
+    """`spindle foxglove` as a process."""
+
+    def __init__(self, runtime_dir: Path, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "spindle.cli", "foxglove", "--runtime-dir", str(runtime_dir), "--listen", "0",
+             *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        self.clients: list[Client] = []
+
+    def client(self, **more: Any) -> Client:
+        self.clients.append(Client(self.url, **more))
+        return self.clients[-1]
+
+    def close(self) -> tuple[int, str]:
+        """Exit code, and what it wrote to stderr."""
+        for one in self.clients:
+            with contextlib.suppress(Exception):
+                one.close()
+        if self.process.poll() is None:
+            self.process.terminate()
+        try:
+            _, err = self.process.communicate(timeout=WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        sys.stderr.write(err)  # shown with a test that fails
+        return self.process.returncode, err
+
+
+@contextlib.contextmanager
+def served(runtime_dir: Path, *arguments: str) -> Iterator[Served]:
+    one = Served(runtime_dir, *arguments)
+    try:
+        assert one.url.startswith("ws"), one.close()
+        yield one
+    finally:
+        one.close()

@@ -1,0 +1,187 @@
+"""Goal: a recording is a whole MCAP file at every moment, and comes back in its order, also when it was cut off.
+Method: recordings in memory and on disk; other tools' view is the `mcap` library's. Files are cut at every length, and
+bytes of them changed."""
+
+from __future__ import annotations
+
+import random
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from mcap.reader import NonSeekingReader, make_reader
+from mcap.writer import CompressionType, IndexType, Writer
+
+from spindle.errors import JournalError
+from spindle.group.schemas import MessageSchema
+from spindle.journal.format import MAGIC
+from spindle.journal.playing import OTHER, RECORDING, NotPlayable, PlayedFile, merged, open_all
+from spindle.journal.recording import CHUNK_BYTES, COMPRESSIONS, RecordingExists, RecordingWriter
+
+SCHEMA = MessageSchema("numpy/Record_1", "ros1msg", b"int32 x\n", "ros1")
+
+
+def recorded(path: Path, count: int = 300, compression: str = "zstd", close: bool = True) -> RecordingWriter:
+    """A recording of two topics, flushed now and then; at log time n is message n."""
+    writer = RecordingWriter(path, {"created": "1"}, compression)
+    channels = [writer.channel("a", SCHEMA, {"level": "atomic"}), writer.channel("b", None, {})]
+    for number in range(count):
+        writer.add(channels[number % 2], number, 1000 + number, 1000 + number, b"%04d" % number * (number % 7))
+        if number % 50 == 49:
+            writer.flush()
+    if close:
+        writer.close({"lost": "0"})
+    return writer
+
+
+def expected(count: int = 300) -> list[bytes]:
+    return [b"%04d" % number * (number % 7) for number in range(count)]
+
+
+def played(path: Path, **options: object) -> list[bytes]:
+    file = PlayedFile(path)
+    try:
+        return [one.payload for one in file.messages(**options)]  # type: ignore[arg-type]
+    finally:
+        file.close()
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_closed_one_is_read_by_everybody(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "r.mcap"
+    recorded(path, compression=compression)
+    with path.open("rb") as stream:
+        reader = make_reader(stream, validate_crcs=True)
+        found = list(reader.iter_messages())
+        assert [message.data for _, _, message in found] == expected()
+        assert [schema and schema.data for schema, _, _ in found][:2] == [SCHEMA.data, None]
+        summary = reader.get_summary()
+        assert summary is not None and summary.statistics is not None and summary.statistics.message_count == 300
+        assert [one.name for one in reader.iter_metadata()] == ["spindle.recording", "spindle.end"]
+    file = PlayedFile(path)
+    assert (file.kind, file.problem, file.times, file.about["created"]) == (RECORDING, "", (1000, 1299), "1")
+    assert {one.topic: file.counts[number] for number, one in file.channels.items()} == {"a": 150, "b": 150}
+    file.close()
+    assert played(path) == expected() and played(path, since=1100, until=1103) == expected()[100:103]
+
+
+def test_one_that_is_being_written_or_was_killed_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    writer = recorded(path, count=310, close=False)
+    writer.abandon()
+    assert [message.data for _, _, message in NonSeekingReader(BytesIO(path.read_bytes())).iter_messages()] == (
+        expected())
+    file = PlayedFile(path)
+    assert not file.problem and sum(file.counts.values()) == 300
+    assert [one.payload for one in file.messages()] == expected()
+    file.close()
+
+
+def test_one_that_is_cut_off_has_what_is_whole(tmp_path: Path) -> None:
+    """Whatever byte it is cut at: a prefix of the chunks, and it says that the end is missing."""
+    path, cut = tmp_path / "r.mcap", tmp_path / "cut.mcap"
+    recorded(path, count=200)
+    data = path.read_bytes()
+    for size in [*range(8, 400, 7), *random.Random(7).sample(range(400, len(data)), 60)]:
+        cut.write_bytes(data[:size])
+        try:
+            file = PlayedFile(cut)
+        except NotPlayable:
+            assert size < 100
+            continue
+        found = [one.payload for one in file.messages()]
+        assert found == expected()[:len(found)] and len(found) % 50 == 0
+        assert file.problem or len(found) == 200
+        file.close()
+
+
+def test_damage_within_is_found_or_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    recorded(path, count=200, compression="none")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"0051")] ^= 0xFF  # in the second chunk
+    path.write_bytes(data)
+    with pytest.raises(JournalError, match="the checksum of the chunk at byte"):
+        played(path)
+    assert played(path, skip_damaged=True) == expected()[:50] + expected()[100:200]
+
+
+@pytest.mark.parametrize("data, says", [
+    (b"", "no MCAP file"), (b"bag file" * 10, "no MCAP file"),
+    (MAGIC[:5] + b"9" + MAGIC[6:] + bytes(50), "version '9'"),
+])
+def test_what_is_no_mcap_file(tmp_path: Path, data: bytes, says: str) -> None:
+    (tmp_path / "x.mcap").write_bytes(data)
+    with pytest.raises(NotPlayable, match=says):
+        PlayedFile(tmp_path / "x.mcap")
+
+
+def test_a_recording_of_another_version(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    recorded(path)
+    path.write_bytes(path.read_bytes().replace(b"format\x01\0\0\x001", b"format\x01\0\0\x009"))
+    with pytest.raises(NotPlayable, match="recording of format '9'; this Spindle reads '1'"):
+        PlayedFile(path)
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.LZ4, CompressionType.ZSTD])
+@pytest.mark.parametrize("chunks", [True, False])
+def test_files_of_others(tmp_path: Path, compression: CompressionType, chunks: bool) -> None:
+    """Out of order within the file, with chunks and without, with an index and without: by time."""
+    path = tmp_path / "o.mcap"
+    times = list(range(500))
+    random.Random(3).shuffle(times)
+    for index in (IndexType.ALL, IndexType.NONE):
+        with path.open("wb") as stream:
+            writer = Writer(stream, compression=compression, use_chunking=chunks, chunk_size=400, index_types=index)
+            writer.start("other")
+            schema = writer.register_schema("S", "jsonschema", b"{}")
+            channel = writer.register_channel("t", "json", schema)
+            for time in times:
+                writer.add_message(channel, time, b"%d" % time, time)
+            writer.finish()
+        file = PlayedFile(path)
+        assert file.kind == OTHER and not file.problem
+        assert [one.payload for one in file.messages()] == [b"%d" % time for time in range(500)]
+        assert [one.log_time for one in file.messages(since=100, until=110)] == list(range(100, 110))
+        file.close()
+
+
+def test_several_files_by_time(tmp_path: Path) -> None:
+    for name in "ab":
+        writer = RecordingWriter(tmp_path / f"{name}.mcap", {})
+        channel = writer.channel(name, None, {})
+        for time in range(ord(name), 400, 2):
+            writer.add(channel, 0, time, time, name.encode())
+        writer.close()
+    opened = open_all([tmp_path])
+    assert [one.log_time for one in merged(opened)] == sorted([*range(97, 400, 2), *range(98, 400, 2)])
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(JournalError, match="no MCAP file in"):
+        open_all([tmp_path / "nothing"])
+
+
+def test_large_messages_and_many_chunks(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    writer = RecordingWriter(path, {}, "none")
+    channel = writer.channel("t", None, {})
+    for number in range(20):
+        writer.add(channel, number, number, number, bytes([number]) * (CHUNK_BYTES // 3))
+    writer.close()
+    assert [one[0] for one in played(path)] == list(range(20))
+
+
+def test_a_file_that_is_there_is_not_replaced_unless_asked(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    recorded(path)
+    before = path.read_bytes()
+    with pytest.raises(RecordingExists, match="--force"):
+        RecordingWriter(path, {})
+    assert path.read_bytes() == before
+    RecordingWriter(path, {}, replace=True).close()
+    assert played(path) == []
+
+
+def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="cannot write the recording"):
+        RecordingWriter(tmp_path / "none" / "r.mcap", {})
