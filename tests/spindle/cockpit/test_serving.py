@@ -430,6 +430,21 @@ def test_nonsense_is_cut_off(runtime_dir: Path) -> None:
 
 
 @pytest.mark.slow
+def test_strangers_who_say_nothing_keep_nobody_out(runtime_dir: Path) -> None:
+    async def look(url: str) -> None:
+        base = url.partition("/#")[0]
+        async with aiohttp.ClientSession() as session:
+            silent = [await session.ws_connect(f"{base}/live") for _ in range(100)]
+            async with page(url) as seen:
+                await seen.until(lambda: seen.members == [1], "who has the token is served")
+            for one in silent:
+                await one.close()
+
+    with group(runtime_dir, 1) as (url, _):
+        run(look(url))
+
+
+@pytest.mark.slow
 def test_who_does_not_read_is_cut_off_and_nobody_else_is_hurt(runtime_dir: Path) -> None:
     """Its socket takes nothing any more: what is sent waits in the server for a bounded time, and is bounded itself."""
     async def look(url: str, writer: Any) -> None:
