@@ -21,14 +21,13 @@ def main() -> None:
     options = parser.parse_args()
     participant = dds.DomainParticipant()
     reader = dds.DataReader(participant, frames(participant))
-    seen = 0
-    for frame in reader.take_iter(timeout=dds.duration(seconds=60)):
+    for seen, frame in enumerate(reader.take_iter(timeout=dds.duration(seconds=60)), 1):
         # An array over memory that all programs of the host share, and none of them can change.
         columns = frame.pixels[:, :, 0].mean(axis=0)
         bar = int(np.argmax(columns > 128))
         age_ms = (time.time_ns() - int(frame.exposed_ns)) / 1e6
-        print(f"frame {frame.number}  bar at {bar}  {frame.pixels.nbytes} bytes in place  {age_ms:.1f} ms old", flush=True)
-        seen += 1
+        size = frame.pixels.nbytes
+        print(f"frame {frame.number}  bar at {bar}  {size} bytes in place  {age_ms:.1f} ms old", flush=True)
         if seen == options.count or frame.number == options.last:
             break
 

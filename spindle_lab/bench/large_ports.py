@@ -1,7 +1,7 @@
 """What the programs of `bench large` write to and read from: this project's DDS API, and the systems beside it.
 
-Each sample is a number of 8 bytes and then words that all say one value, which follows from the number; `take` gives the
-number, and the sum of the words. Our own and iceoryx2's are filled and read in place; cyclonedds' go through its
+Each sample is a number of 8 bytes and then words that all say one value, which follows from the number; `take` gives
+the number, and the sum of the words. Our own and iceoryx2's are filled and read in place; cyclonedds' go through its
 encoding, as it has no other way.
 """
 

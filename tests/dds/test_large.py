@@ -73,7 +73,7 @@ def images(two_nodes):
 
 @pytest.mark.parametrize("size", [16384, 16385, 1 << 20, (8 << 20) + 3])
 def test_bytes_of_any_size(two_nodes, size) -> None:
-    one, two = two_nodes
+    one = two_nodes[0]
     readers = [DataReader(at, Topic(at, "t", bytes)) for at in two_nodes]
     writer = DataWriter(one, Topic(one, "t", bytes))
     data = np.random.default_rng(size).bytes(size)
