@@ -91,7 +91,7 @@ def write_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
-    times_ns = []
+    times_ns: list[int] = []
     while len(times_ns) < go["count"]:
         for written_ns in port.take_small(STALL_TIMEOUT_S):
             times_ns.append(time.monotonic_ns() - written_ns)
