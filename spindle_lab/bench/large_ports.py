@@ -148,7 +148,8 @@ class IceoryxPort(Port):
             if time.monotonic() > until:
                 raise BenchFailed("no sample came in time")
             time.sleep(0.0002)
-        words = self.np.frombuffer(sample.payload().as_memory_view(), self.np.uint64)
+        # The view says that it has as many words as bytes (iceoryx2 0.10).
+        words = self.np.frombuffer(sample.payload().as_memory_view(), self.np.uint64, self.words + 1)
         found = int(words[0]), int(words[1:].sum())
         del words
         sample.delete()
