@@ -52,8 +52,8 @@ class Topic(Entity, Generic[T]):
     topic_name   1 to 255 bytes in UTF-8
     data_type    see `dds.codecs.types`
     qos          level, history for late joiners, defaults for the topic's writers and readers
-    size_max     bytes of a slot: larger samples go beside the order, which costs each about half a millisecond more
-                 than a slot. 0 = as the group has it, else what the type's largest sample needs, up to 1 MiB; else 16384
+    size_max     bytes of a slot: larger samples go beside the order, which costs each about half a millisecond more.
+                 0 = as the group has it, else what the type's largest sample needs, up to 1 MiB; else 16384
     window       slots of each sending node's ring; 0 = chosen from size_max
     history_bytes  memory at each subscribing node for what late joiners get; 0 = the node's default
     order       name of an order group, all of whose topics are in one sequence (`dds.messages.order_groups`); its first

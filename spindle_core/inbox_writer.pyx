@@ -60,8 +60,9 @@ cdef class InboxWriter:
 
     beside: attribute; who takes samples that are larger than a slot: make(size, timeout_s) -> Mapping of at least so
     many bytes, to be filled; hand_over(mapping) -> the number by which the node knows it then, after which nobody can
-    change it, though views of it stay valid; drop(mapping), of one that is not handed over, as far as views go alike; bytes_of(number) -> what was handed over, None if it isn't
-    known any more. Their errors propagate. None: there are no such samples.
+    change it, though views of it stay valid; drop(mapping), of one that is not handed over, whose views stay valid,
+    too; bytes_of(number) -> what was handed over, None if it isn't known any more. Their errors propagate. None: there
+    are no such samples.
     """
 
     def __cinit__(self):

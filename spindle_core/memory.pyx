@@ -63,6 +63,7 @@ cdef enum:
 
 SIZE_MAX_BYTES = 1 << 40
 PAGE = os.sysconf("SC_PAGESIZE")
+cdef uint64_t page_bytes = PAGE
 
 
 cdef void count_fork() noexcept nogil:
@@ -87,10 +88,10 @@ cdef void *map_shared(int fd, uint64_t size, int protection) noexcept nogil:
     cdef char *reserved
     cdef char *at
     cdef char *end
-    cdef uint64_t page = 4096, room
+    cdef uint64_t room
     if size < HUGE_MIN:
         return mmap(NULL, size, protection, MAP_SHARED, fd, 0)
-    room = (size + page - 1) // page * page
+    room = (size + page_bytes - 1) // page_bytes * page_bytes
     reserved = <char *>mmap(NULL, room + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
     if <void *>reserved == MAP_FAILED:
         return MAP_FAILED

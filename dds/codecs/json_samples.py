@@ -24,8 +24,9 @@ _ODD_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_plain(data_type: Any, sample: Any, most: int = 0) -> Any:
-    """A sample of a topic's type as values that json.dumps() knows. most: of arrays, sequences and octets with more than
-    WHOLE_MAX elements only so many, and a text that says how many there are; 0 = all. Protobuf messages are whole."""
+    """A sample of a topic's type as values that json.dumps() knows. most: of arrays, sequences and octets with more
+    than WHOLE_MAX elements only so many, and a text that says how many there are; 0 = all. Protobuf messages are whole.
+    """
     if hasattr(data_type, "__idl__"):
         return _plain_idl(data_type, sample, most)
     if hasattr(data_type, "DESCRIPTOR"):

@@ -40,7 +40,9 @@ class Codec(Protocol):
     size_max: int | None
     key_of: Callable[[Any], Any] | None
     key_places: KeyBytes | None
-    encode_key: Callable[[Any], bytes] | None
+
+    @property
+    def encode_key(self) -> Callable[[Any], bytes] | None: ...
 
     def key_sample(self, key: Any) -> Any:
         """A sample whose key is `key`, and in which nothing else is set; for types with a key."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from dds.internal import publication_handle
 from dds.messages.inline_qos import lifespan_of
@@ -41,7 +41,7 @@ ALL_CARRIED_MAX = 1 << 17  # writers of one topic that all carriers speak for
 # When the last lifespan in it is over, UTC ns (0: never); number of the set, place of the packet in it, packets of it.
 HEADER = struct.Struct("<qQII")
 EXPIRY_MAX = (1 << 63) - 1
-Payload = bytes | memoryview  # of a large message a view, of memory that stays as it is
+Payload = Any  # bytes; of a large message a memoryview, of memory that stays as it is
 MEMBER = struct.Struct("<IBBIqQQ")  # bytes, tag, flags, mark, source timestamp, channel, writer; the payload follows
 ROOM = HEADER.size + MEMBER.size  # bytes that a packet of one sample takes beside it
 AUTODISPOSES = 1  # flag: the end of the sample's writer disposes of what it has written

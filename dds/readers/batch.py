@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Batch:
     """Samples of equal size, oldest first. Use it in a `with` block, or call release(): only then the reader goes on.
 
-    array  NumPy view, read-only: records of the topic's dtype, shape (count,); for bytes, shape (count, size), uint8. It
-           must not be used after release(); what should stay must be copied before. Unless `stays`: then it may.
+    array  NumPy view, read-only: records of the topic's dtype, shape (count,); for bytes, shape (count, size), uint8.
+           It must not be used after release(); what should stay must be copied before. Unless `stays`: then it may.
     """
 
     def __init__(self, codec: Codec, count: int, size: int, buffer: bytes | memoryview, offset: int, stride: int,

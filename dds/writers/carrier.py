@@ -7,8 +7,9 @@ its lease; it never carries a message. A writer that shares with nobody is its o
 
 A set is collected here, and sent when the program ends it: readers couldn't have it earlier anyway. So nobody waits for
 a set that is open, a program that dies in its middle has sent nothing of it, and one that goes on at another node takes
-it along. Only the packets of a set that has several can be torn, and then readers forget it (`dds.messages.packets`). A writer that is closed while it has something in an open set stays in the group until that
-has ended: its part goes with the set, also to another node.
+it along. Only the packets of a set that has several can be torn, and then readers forget it (`dds.messages.packets`). A
+writer that is closed while it has something in an open set stays in the group until that has ended: its part goes with
+the set, also to another node.
 
 Rules: one thread at a time sends with a carrier, and sends all packets of a set. What a call has not sent when it
 raises is not sent later.

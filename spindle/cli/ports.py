@@ -50,7 +50,8 @@ class Size(click.ParamType):
 
 level_option = click.option("--level", type=click.Choice(LEVELS), help="Level of a new topic. [default: atomic]")
 size_max_option = click.option(
-    "--size-max", type=Size(), metavar="SIZE", help="Slots of a new topic; larger messages cost more. [default: the node's, 16 KiB]"
+    "--size-max", type=Size(), metavar="SIZE",
+    help="Slots of a new topic; larger messages cost more. [default: the node's, 16 KiB]"
 )
 
 

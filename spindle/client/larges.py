@@ -70,10 +70,11 @@ class LargeWriter:
         """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
         from spindle.proto import attach_pb2 as pb
 
-        number = self._numbers.pop(id(memory))
+        number = self._numbers[id(memory)]
         fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
         try:
             memory.become_private()
+            del self._numbers[id(memory)]
             self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
         except BaseException:
             if fd >= 0:

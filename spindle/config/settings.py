@@ -228,7 +228,7 @@ class NodeConfig:
     )  # fmt: skip
     # [topics]
     default_size_max: int = _key(
-        "topics", "size_max", "size", "Largest message of a topic whose creator names no size.",
+        "topics", "size_max", "size", "Slots of a topic whose creator names no size. Larger messages go beside.",
         16 * KIB, unit="bytes", low=1, high=64 * MIB,
     )  # fmt: skip
     default_window: int = _key(

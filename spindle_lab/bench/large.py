@@ -4,10 +4,10 @@ Each node is a daemon, each with a program that reads; one more program writes. 
 filled where it lies (`DataWriter.loan`), a new value in every byte, and read where it lies: each reader sums all of it
 and compares the sum.
 
-Two figures. How many bytes a second are read, at each node and at all together, beside `bench memcpy` for memory out of
-the cache, measured before and after: a copy reads each byte once and writes it once; here each is written once and read
-once at each node. And what becomes of the latency of a paced topic of small messages when samples move beside it at half
-the rate that they can have.
+Two figures. How many bytes a second are read, at each node and at all together, beside `bench memcpy` for memory out
+of the cache, measured before and after: a copy reads each byte once and writes it once; here each is written once and
+read once at each node. And what becomes of the latency of a paced topic of small messages when samples move beside it
+at half the rate that they can have.
 
 Rules: nothing may be lost or different, or the run has failed. The first samples don't count: they find memory that the
 machine has not looked at for long.
@@ -91,7 +91,7 @@ def write_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
-    times_ns = []
+    times_ns: list[int] = []
     while len(times_ns) < go["count"]:
         for written_ns in port.take_small(STALL_TIMEOUT_S):
             times_ns.append(time.monotonic_ns() - written_ns)
@@ -156,7 +156,8 @@ def run_ours(nodes: int, size: int, count: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         path = Path(directory)
         settings = {"topics.large_capacity": str(max(256 << 20, 3 * size))}
-        with Daemons(path, nodes, settings) as daemons, Crew("large", parts_of(nodes, size, "spindle", directory)) as crew:
+        parts = parts_of(nodes, size, "spindle", directory)
+        with Daemons(path, nodes, settings) as daemons, Crew("large", parts) as crew:
             get_ready(crew)
             before_s = sum(one.cpu_s() for one in daemons.members)
             result = stream(crew, nodes, size, count)
@@ -227,7 +228,8 @@ def run(nodes: int = 3, size: int = 100 * MB, count: int = 40, *, repeat: int = 
     middle = runs[len(runs) // 2]
     copy = statistics.median(copies)
     result: dict[str, Any] = {
-        "nodes": nodes, "size": size, "count": count, "repeat": repeat, "memcpy_cold_bytes_per_s": round(copy), **middle,
+        "nodes": nodes, "size": size, "count": count, "repeat": repeat,
+        "memcpy_cold_bytes_per_s": round(copy), **middle,
         "ratio_of_memcpy_each_node": round(middle["bytes_per_s"] / copy, 3),
         "ratio_of_memcpy": round(middle["bytes_read_per_s"] / copy, 3),
     }

@@ -1,7 +1,7 @@
 """What the programs of `bench large` write to and read from: this project's DDS API, and the systems beside it.
 
-Each sample is a number of 8 bytes and then words that all say one value, which follows from the number; `take` gives the
-number, and the sum of the words. Our own and iceoryx2's are filled and read in place; cyclonedds' go through its
+Each sample is a number of 8 bytes and then words that all say one value, which follows from the number; `take` gives
+the number, and the sum of the words. Our own and iceoryx2's are filled and read in place; cyclonedds' go through its
 encoding, as it has no other way.
 """
 
@@ -148,7 +148,8 @@ class IceoryxPort(Port):
             if time.monotonic() > until:
                 raise BenchFailed("no sample came in time")
             time.sleep(0.0002)
-        words = self.np.frombuffer(sample.payload().as_memory_view(), self.np.uint64)
+        # The view says that it has as many words as bytes (iceoryx2 0.10).
+        words = self.np.frombuffer(sample.payload().as_memory_view(), self.np.uint64, self.words + 1)
         found = int(words[0]), int(words[1:].sum())
         del words
         sample.delete()

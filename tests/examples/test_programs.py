@@ -168,3 +168,21 @@ def test_the_display_prints_lines_elsewhere(programs: Start) -> None:
     program = programs("primary_flight_display.py", "--offline", "--start", "3580", "--duration", "90", "--speed", "60")
     assert program.wait() == 0
     assert program.lines and all("ALT" in line and "IAS" in line for line in program.lines)
+
+
+@pytest.mark.slow
+def test_a_camera_and_its_viewers(programs: Start, daemons: Daemons) -> None:
+    """Goal: viewers on each node see the frames whole, and end with the last.
+
+    Method: two nodes; where the bar is follows from the frame's number.
+    """
+    daemons(2)
+    viewers = [programs("camera_viewer.py", "--last", 29, SPINDLE_NODE_ID=str(node)) for node in (1, 2)]
+    camera = programs("camera_publisher.py", "--count", 30, "--rate", 50, "--viewers", 2)
+    assert camera.wait() == 0 and camera.lines == ["30 frames"]
+    for viewer in viewers:
+        assert viewer.wait() == 0
+        for line in viewer.lines:
+            number, bar = int(line.split()[1]), int(line.split()[4])
+            assert bar == number * 160 % 1600 and "5760000 bytes in place" in line
+        assert viewer.lines[-1].startswith("frame 29 ")

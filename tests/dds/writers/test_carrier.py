@@ -163,7 +163,7 @@ def test_a_set_larger_than_a_message_comes_whole(participant):
 
 def test_a_set_that_is_too_large_names_its_limit_and_costs_nobody_anything(limited, monkeypatch):
     subscriber, _readers, publisher, writers = ends(limited)
-    with pytest.raises(DDSSampleTooLarge, match="a sample of 80.* 65536 are the most.*large_sample_max") as error:
+    with pytest.raises(DDSSampleTooLarge, match=r"a sample of 80.* 65536 are the most.*large_sample_max") as error:
         with publisher.coherent():
             for _ in range(4):
                 writers[2].write(bytes(20_000))

@@ -242,7 +242,7 @@ class TestSets:
         publisher.suspend()
         with monkeypatch.context() as less:
             less.setattr("dds.writers.link.LARGE_SAMPLE_MAX", 1 << 20)
-            with pytest.raises(DDSSampleTooLarge, match="1048576 (bytes )?are the most"):
+            with pytest.raises(DDSSampleTooLarge, match=r"1048576 (bytes )?are the most"):
                 writer.write(bytes((1 << 20) + 1))
         writer.write(bytes(100_000))
         writer.write(bytes(3))
