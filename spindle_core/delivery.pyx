@@ -114,10 +114,8 @@ cdef class Cursor(Doorbell):
     cdef int keep_larges(self, Larges larges) except -1:
         """The large samples that its table names stay until it has been read."""
         self.larges = larges
-        self.table_larges = []
-        for payload, *_, large in table_messages(self.table):
-            if large and larges is not None and larges.use(entry_of(payload)[0]):
-                self.table_larges.append(entry_of(payload)[0])
+        named = [entry_of(one[0])[0] for one in table_messages(self.table) if one[-1]]
+        self.table_larges = [id for id in named if larges is not None and larges.use(id)]
         return 0
 
     cdef int let_larges_go(self) except -1:

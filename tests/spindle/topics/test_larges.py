@@ -120,7 +120,7 @@ def test_writers_wait_for_memory_and_say_so(runtime_dir: Path) -> None:
         reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
         written = [sample(number, MIB) for number in range(6)]
         count = 0
-        with pytest.raises(WriteTimeout, match="no memory for a sample of 1048576 bytes within 0.3 s"):
+        with pytest.raises(WriteTimeout, match=r"no memory for a sample of 1048576 bytes within 0\.3 s"):
             for data in written:
                 writer.inbox.write(data, timeout_s=0.3)
                 count += 1
