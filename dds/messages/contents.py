@@ -87,7 +87,8 @@ class Contents:
     def _packet(self, payload: bytes, carrier: int) -> list[Said]:
         number, place, count = packets.header(payload)
         found = [one for channel, mark, member in packets.members(payload, carrier)
-                 for one in _said(bytes(member.payload), member.tag, member.handle, channel, mark, member.source_timestamp)]
+                 for one in _said(bytes(member.payload), member.tag, member.handle, channel, mark,
+                                  member.source_timestamp)]
         if count == 1:
             return found
         current = self._open.get(carrier)
