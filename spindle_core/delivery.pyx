@@ -64,10 +64,9 @@ from spindle_core.memory cimport Mapping
 from spindle_core.timing cimport TIMING_SAYS, TIMING_WORD, Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from spindle_core.larges import entry_of
 from spindle_core.table_copy import table_messages
-
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 
 
 # What a log still has for a reader that goes on from a place in the order (Cursor.kept).
@@ -75,7 +74,7 @@ KEPT_BEFORE = 1   # a message before that place: everything from there on is or 
 KEPT_WHOLE = 2    # none, but everything that was ever appended: nothing is missing, if the log had begun by then
 KEPT_LATER = 3    # only later ones: some in between may be gone
 
-# Latencies below each bound, in nanoseconds, and not below the one before, are of that bucket; later ones of one more.
+# A bucket has latencies below its bound, in nanoseconds, and not below the one before; one more has the later ones.
 LATENCY_LIMITS_NS = (1 << LATENCY_OCTAVE_MIN, *(
     (5 + at % 4) << (LATENCY_OCTAVE_MIN - 2 + at // 4) for at in range(LATENCY_BUCKETS - 2)))
 
@@ -548,8 +547,7 @@ cdef class DeliveryLog:
         return u64_load_relaxed(&self.state.header.count) if self.mapping.base != NULL else 0
 
     def figures(self):
-        """What an engine has delivered here, as opposed to what was appended: (messages, bytes, {bucket: messages}).
-        A bucket is of latencies, see LATENCY_LIMITS_NS. The numbers are each of another moment."""
+        """(messages, bytes, {bucket of LATENCY_LIMITS_NS: messages}) that an engine has delivered, each of a moment."""
         cdef figures_t *f = &self.state.figures
         cdef int i
         return (u64_load_relaxed(&f.messages), u64_load_relaxed(&f.bytes),

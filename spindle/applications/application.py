@@ -20,7 +20,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
@@ -381,6 +381,7 @@ class Application(Operators):
             port = await self._node.open_writer(
                 wanted.topic, slots=wanted.slots, relayed=self._identity(wanted), within=self._within,
                 farewell=wanted.farewell, lease=lease, type_=wanted.type)
+            await self._check_still(wanted.topic, self._node.close_writer, port)
             number = await self._ports.add(
                 counted(OpenPort(wanted.topic, writer=port, inbox_bytes=inbox_bytes)), endpoint)
         if number is None:
@@ -408,6 +409,7 @@ class Application(Operators):
                 wanted.topic, keep_all=wanted.keep_all, from_history=wanted.from_history,
                 start_index=wanted.start_index,
                 after=[position_from_wire(one) for one in wanted.after], within=self._within)
+            await self._check_still(wanted.topic, self._node.close_reader, port)
             number = await self._ports.add(counted(OpenPort(wanted.topic, reader=port)), endpoint)
         if number is None:
             return None
@@ -531,6 +533,15 @@ class Application(Operators):
         if name in self._declared:
             topic.spec.check_same(self._declared[name])
         return topic
+
+    async def _check_still(self, name: str, close: Callable[[Any], Awaitable[None]], port: Any) -> None:
+        """As _known, of a port that is open by now: it may have been declared anew meanwhile, and can't be any more."""
+        try:
+            if name in self._declared:
+                self._topic(name).spec.check_same(self._declared[name])
+        except TopicMismatch:
+            await close(port)
+            raise
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self._node.topic(name)

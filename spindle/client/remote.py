@@ -68,6 +68,7 @@ class RemoteSession(Session):
         self.name = name
         self._watching = False
         self._declared: dict[str, TopicSpec] = {}  # by name, as agreed
+        self._wanted: dict[str, TopicSpec] = {}  # the same, as this program has said it
         self._finalizer = weakref.finalize(self, _end, channel, None)  # type: ignore[arg-type]
 
     @property
@@ -135,6 +136,8 @@ class RemoteSession(Session):
 
         for one in self._list_topics(name):
             if one.spec.name == name:  # an older node doesn't look at the name and lists all
+                if name in self._wanted:  # somebody may have declared it anew
+                    one.spec.check_same(self._wanted[name])
                 return one
         if name in self._declared:  # another group, that of a restart
             return self.declare_topic(self._declared[name])

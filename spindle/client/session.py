@@ -184,6 +184,7 @@ class Session:
         self.group_id: int = welcome.view.group_id
         self.name = name
         self._declared: dict[str, TopicSpec] = {}  # by name, as agreed
+        self._wanted: dict[str, TopicSpec] = {}  # the same, as this program has said it
         self._watching = False
         self._engine: Engine | None = None  # of a node in this process
         self.idle_links: Any = None  # what `spindle.links` keeps for the next ones; it ends with the session
@@ -211,7 +212,7 @@ class Session:
 
         reply = self._ask(declare_topic=pb.DeclareTopic(spec=spec_to_wire(spec)))
         info = topic_from_wire(reply.topic)
-        self._declared[info.spec.name] = info.spec
+        self._declared[info.spec.name], self._wanted[info.spec.name] = info.spec, spec
         return info
 
     def delete_topic(self, name: str) -> None:
@@ -223,6 +224,7 @@ class Session:
 
         self._ask(delete_topic=pb.DeleteTopic(topic=name))
         self._declared.pop(name, None)
+        self._wanted.pop(name, None)
 
     def _open(self, topic: str, **request: Any) -> tuple[pb.Reply, Frame]:
         """The answer to a request that opens a port of a topic, which this program may have declared."""
