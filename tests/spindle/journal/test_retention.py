@@ -224,6 +224,7 @@ def on_small_disk(mount: Path, size: str, test: Callable[[], None]) -> None:
         subprocess.run(["umount", str(mount)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [Retention(keep_files=2, drop=WHEN_FULL, free_min=MARK), Retention(free_min=MARK)],
                          ids=["lets go", "keeps all"])
 def test_a_real_disk_fills_while_retention_runs(tmp_path: Path, keep: Retention) -> None:

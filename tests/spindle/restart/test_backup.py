@@ -116,6 +116,7 @@ def test_a_group_that_has_lost_everything_goes_on_from_backups(tmp_path: Path, c
     assert texts(journals, 2) == expected(250) and verify(journals).ok
 
 
+@pytest.mark.slow
 def test_one_that_is_restored_gets_the_rest_from_the_others(tmp_path: Path, cli: Cli) -> None:
     journals, out = tmp_path / "journal", tmp_path / "backup"
     with group(tmp_path, 3) as sessions:
@@ -173,6 +174,7 @@ def test_damage_is_neither_backed_up_nor_restored(tmp_path: Path, cli: Cli) -> N
     assert refused.code == 10 and not list((tmp_path / "new").glob("*.mcap"))
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_is_backed_up_without_its_torn_end(runtime_dir: Path, tmp_path: Path, cli: Cli) -> None:
     journals, out = tmp_path / "journal", tmp_path / "backup"
     with daemons(runtime_dir, 1, ["--journal-dir", str(journals)]) as (daemon,):

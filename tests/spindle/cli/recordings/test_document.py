@@ -46,6 +46,7 @@ def test_all_blocks_are_run() -> None:
     assert set(BLOCKS) == {"record", "decode.py", "backup"}
 
 
+@pytest.mark.slow
 def test_recorded_played_and_decoded(daemon: Daemon, tmp_path: Path) -> None:
     printed = run("record", tmp_path)
     assert re.findall(r"^(sunny|rain)$", printed, re.MULTILINE) == ["sunny", "rain"] * 2
@@ -58,6 +59,7 @@ def test_recorded_played_and_decoded(daemon: Daemon, tmp_path: Path) -> None:
         ["weather", "application/octet-stream", "bytes"]] * 2
 
 
+@pytest.mark.slow
 def test_backed_up_and_restored(daemon: Daemon, runtime_dir: Path, tmp_path: Path) -> None:
     with attach(0, runtime_dir=runtime_dir) as session:
         session.declare_topic(SPEC)

@@ -67,6 +67,7 @@ def a_state(number: int) -> Any:
     return STATE(number, f"n{number}", [POINT(number, -1.0)] * (number % 3))
 
 
+@pytest.mark.slow
 def test_everything_is_decoded_by_others(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     """A topic of each kind of type: IDL, NumPy, protobuf, bytes."""
     out = tmp_path / "all.mcap"
@@ -108,6 +109,7 @@ def test_everything_is_decoded_by_others(cli: Cli, node: dds.DomainParticipant, 
     assert listed.code == 0 and "flight::State" in listed.out and "20 messages" in listed.out
 
 
+@pytest.mark.slow
 def test_played_again_it_is_the_same(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     """Samples, order, source timestamps; onto the same topics and renamed ones, whole or in part."""
     out = tmp_path / "r.mcap"
@@ -159,6 +161,7 @@ def test_the_order_of_a_group_is_kept(cli: Cli, node: dds.DomainParticipant, tmp
     assert [one.number if topic == "one" else one.time for _, _, topic, one in in_order] == list(range(60))
 
 
+@pytest.mark.slow
 def test_a_topic_alone_of_a_group(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "g.mcap"
     writers = [dds.DataWriter(node, dds.Topic(node, name, STATE, order="group")) for name in ("one", "two")]
@@ -169,6 +172,7 @@ def test_a_topic_alone_of_a_group(cli: Cli, node: dds.DomainParticipant, tmp_pat
         assert [channel.topic for _, channel, _ in make_reader(file).iter_messages()] == ["two", "two"]
 
 
+@pytest.mark.slow
 def test_instances_end_as_they_did(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     """Disposed by one writer, unregistered by another, left behind by a third that was closed."""
     out = tmp_path / "k.mcap"
@@ -207,6 +211,7 @@ def said(path: Path) -> list[tuple[str | None, bool, bytes]]:
                 for schema, channel, message in make_reader(file).iter_messages()]
 
 
+@pytest.mark.slow
 def test_types_that_changed_are_told_apart(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "t.mcap"
     old, new = (dds.DataWriter(node, dds.Topic(node, "grows", of)) for of in (GROWS, WIDER))
@@ -223,6 +228,7 @@ def test_types_that_changed_are_told_apart(cli: Cli, node: dds.DomainParticipant
         assert [one for _, one, _ in collecting.got] == [WIDER(0, 9), WIDER(1, 0), WIDER(2, 9), WIDER(3, 0)]
 
 
+@pytest.mark.slow
 def test_partitions_and_lifespans_are_kept(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "p.mcap"
     topic = dds.Topic(node, "t", STATE)
@@ -246,6 +252,7 @@ def test_partitions_and_lifespans_are_kept(cli: Cli, node: dds.DomainParticipant
     assert [one for _, one, _ in collecting.got] == [a_state(1), a_state(2)] and not red.take(9)
 
 
+@pytest.mark.slow
 def test_times_are_kept_or_stretched(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     """Never faster than it was; a part of it begins and ends where it should. (Measures what can't be too short.)"""
     out = tmp_path / "t.mcap"
@@ -269,6 +276,7 @@ def test_times_are_kept_or_stretched(cli: Cli, node: dds.DomainParticipant, tmp_
             assert [int(bytes(one)) for _, one, _ in collecting.got] == list(numbers)
 
 
+@pytest.mark.slow
 def test_played_in_a_loop_until_it_is_ended(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "t.mcap"
     with recording(["t"], out, node, []):
@@ -284,6 +292,7 @@ def test_played_in_a_loop_until_it_is_ended(cli: Cli, node: dds.DomainParticipan
     assert [bytes(one) for _, one, _ in collecting.got[:6]] == [b"1", b"2", b"3"] * 2
 
 
+@pytest.mark.slow
 def test_a_recorder_that_is_killed_leaves_what_it_had(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "k.mcap"
     writer = dds.DataWriter(node, dds.Topic(node, "t", STATE))
@@ -301,6 +310,7 @@ def test_a_recorder_that_is_killed_leaves_what_it_had(cli: Cli, node: dds.Domain
         wait_until(lambda: len(collecting.got) >= 20)
 
 
+@pytest.mark.slow
 def test_a_recording_that_is_cut_off_is_played_and_said(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "c.mcap"
     with recording(["t"], out, node, []):
@@ -316,6 +326,7 @@ def test_a_recording_that_is_cut_off_is_played_and_said(cli: Cli, node: dds.Doma
     assert cli("replay", out, "--list").code == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_recording(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     (tmp_path / "x.mcap").write_bytes(b"a bag of another kind")
     result = cli("replay", tmp_path / "x.mcap")
@@ -323,6 +334,7 @@ def test_what_is_no_recording(cli: Cli, node: dds.DomainParticipant, tmp_path: P
     assert cli("replay", tmp_path / "none.mcap").code == 10
 
 
+@pytest.mark.slow
 def test_a_topic_that_has_another_type_by_now(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "o.mcap"
     with dds.DomainParticipant.embedded(1) as before:
@@ -388,6 +400,7 @@ uint16[] km
 """
 
 
+@pytest.mark.slow
 def test_a_bag_of_ros_2(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     bag = tmp_path / "bag.mcap"
     with bag.open("wb") as stream:
@@ -448,6 +461,7 @@ def test_history_and_count(cli: Cli, node: dds.DomainParticipant, tmp_path: Path
     assert cli("record", "kept").code == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_a_recording_that_stays_whole(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     writer = dds.DataWriter(node, dds.Topic(node, "t", bytes))
     out = tmp_path / "f.mcap"
@@ -470,6 +484,7 @@ def test_a_full_disk_ends_a_recording_that_stays_whole(cli: Cli, node: dds.Domai
     file.close()
 
 
+@pytest.mark.slow
 def test_a_recorder_goes_on_at_the_next_node(runtime_dir: Path, tmp_path: Path) -> None:
     """Where it stood: its node is killed while another one's writers go on; each message is there once, in order."""
     out = tmp_path / "n.mcap"
@@ -501,6 +516,7 @@ def test_a_recorder_goes_on_at_the_next_node(runtime_dir: Path, tmp_path: Path) 
     assert [codec_for(STATE).decode(one).number for one in payloads] == list(range(120)) and names == {"t", "late"}
 
 
+@pytest.mark.slow
 def test_large_samples(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     """Of several megabytes, alone and in an order group; between small ones, whose order they keep."""
     out = tmp_path / "l.mcap"
@@ -532,6 +548,7 @@ def logging_node(runtime_dir: Path, tmp_path: Path) -> Iterator[dds.DomainPartic
         yield participant
 
 
+@pytest.mark.slow
 def test_journals_are_decoded_by_others(cli: Cli, logging_node: dds.DomainParticipant, tmp_path: Path) -> None:
     """As they stand: each topic's file has its schema."""
     writers = [dds.DataWriter(logging_node, logged(name, of, logging_node))
@@ -563,6 +580,7 @@ def test_journals_are_decoded_by_others(cli: Cli, logging_node: dds.DomainPartic
         f"n{number}" for number in range(5)]
 
 
+@pytest.mark.slow
 def test_journals_are_played_and_exported(cli: Cli, logging_node: dds.DomainParticipant, tmp_path: Path) -> None:
     """Also of an order group, whose messages are packets; from a live node's directory."""
     publisher = dds.Publisher(logging_node)
