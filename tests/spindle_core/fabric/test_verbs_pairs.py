@@ -222,10 +222,13 @@ def test_views_one_upon_the_other(make: Callable[..., list[Node]]) -> None:
         seen.append(b.peer)
         for k in range(50):
             a.write(1, 4096 + 16 * k, 1000 * epoch + k)
+        a.peer.row.view()[32768:36768] = bytes([epoch]) * 4000
+        a.peer.fabric.post_writes([(1, 32768, 4000)])        # read from the row when it leaves
     registered = in_kernel("mr")
     settle([a, b])
     for epoch, peer in enumerate(seen, 1):
         assert [look(peer, 0, 4096 + 16 * k) for k in range(50)] == [1000 * epoch + k for k in range(50)]
+        assert bytes(peer.peer_row(0)[32768:36768]) == bytes([epoch]) * 4000
     assert in_kernel("mr") < registered
     exchange([a, b], 128, 5)
 
