@@ -89,7 +89,7 @@ def test_a_dead_link_fails_the_site(tmp_path: Path) -> None:
     for name in ("tools/site", "docs/site"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["cp", "-r", str(ROOT / name), str(tmp_path / name)], check=True)
-    for name in ("docs/paper", "docs/pictures", "packaging/examples", "examples/data", "docs/site/api"):
+    for name in ("docs/cockpit", "docs/paper", "docs/pictures", "packaging/examples", "examples/data", "docs/site/api"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
     for page in (tmp_path / "docs" / "site" / "api").glob("*.rst"):
         page.unlink()

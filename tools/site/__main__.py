@@ -44,7 +44,7 @@ def stage(source: Path) -> None:
             else:
                 shutil.copyfile(path, place)
             shutil.copystat(path, place)
-    for folder in ("docs/paper", "docs/pictures", "packaging/examples"):
+    for folder in ("docs/cockpit", "docs/paper", "docs/pictures", "packaging/examples"):
         shutil.copytree(ROOT / folder, source / folder)
     front = ROOT / "docs" / "site" / "index.md"
     text = front.read_text(encoding="utf-8").replace("](../../", "](").replace("](../", "](docs/")

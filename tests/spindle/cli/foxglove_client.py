@@ -58,7 +58,7 @@ class Client:
             self.statuses.append(said["message"])
             # The SDK's server (0.30) tells of a channel a moment before it knows it as this client's: asked again.
             early = re.fullmatch(r"Unknown channel ID: (\d+)", said["message"])
-            if early and int(early.group(1)) in self.by_id:
+            if early and 1000 + int(early.group(1)) in self._subscribed:
                 self._subscribe(int(early.group(1)))
         elif said["op"] == "advertise":
             for one in said["channels"]:
