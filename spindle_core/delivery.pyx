@@ -506,7 +506,7 @@ cdef class DeliveryLog:
                 raise ValueError(f"a message of {buffer.len} bytes: a log of {self.state.capacity} bytes takes up to"
                                  f" {size_max}")
             if large and (buffer.len != sizeof(large_entry) or self.larges is None):
-                raise ValueError(f"a large sample's entry has {sizeof(large_entry)} bytes, and a node that has its bytes")
+                raise ValueError(f"a large sample's entry has {sizeof(large_entry)} bytes, and a node that has them")
             if large and not log_large_room(&self.state, (<large_entry *>buffer.buf).size):
                 return False
             r = <log_record *>log_reserve(&self.state, buffer.len)

@@ -300,8 +300,9 @@ cdef class Engine(Bindings):
 
         Returns [(payload, sender node id, sequence, source_ns, writer_id, relay, tag, key, large), ...] in delivery
         order, to be appended to the log before the topic's delivery is released. Of a large sample the payload is its
-        entry; the caller has one use() of it, to be taken back by Larges.unuse() when it is appended. At most one window of each sender; of a sender
-        with a damaged slot, only what came before that slot. A trim without counts keeps nothing.
+        entry; the caller has one use() of it, to be taken back by Larges.unuse() when it is appended. At most one
+        window of each sender; of a sender with a damaged slot, only what came before that slot. A trim without counts
+        keeps nothing.
         """
         cdef Epoch epoch = self.installed()
         cdef subgroup_t *s = epoch.subgroup(topic_id)

@@ -215,7 +215,7 @@ cdef class InboxWriter:
         if self.beside is None or self.size_max < sizeof(large_entry):
             raise MessageTooLarge(f"a message of {size} bytes: this topic's size_max is {self.size_max} bytes")
         if size > LARGE_SAMPLE_MAX:
-            raise MessageTooLarge(f"a message of {size} bytes: {LARGE_SAMPLE_MAX} bytes are the most that a message has")
+            raise MessageTooLarge(f"a message of {size} bytes: {LARGE_SAMPLE_MAX} bytes are the most of any message")
         return 0
 
     cdef int put_large(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,

@@ -110,7 +110,7 @@ cdef class LogPosition:
         return True
 
     cdef log_record *peek(self, uint64_t *size) except? NULL:
-        """The next record and its payload's size, which of a large sample is its entry's; NULL when everything delivered
+        """The next record and its payload's size, of a large sample its entry's; NULL when everything delivered
         so far has been read.
 
         A record that isn't what its predecessor promises has been overwritten: then the oldest one is next. What is
@@ -126,7 +126,8 @@ cdef class LogPosition:
             r = <log_record *>(self.ring + self.offset)
             size[0] = u32_load_relaxed(&r.size)   # once: it may change under us
             if r.position == self.position:
-                if (r.kind == LOG_DATA or r.kind == LOG_LARGE) and size[0] <= self.capacity - self.offset - sizeof(log_record):
+                if (r.kind == LOG_DATA or r.kind == LOG_LARGE) and (
+                        size[0] <= self.capacity - self.offset - sizeof(log_record)):
                     if not self.skips:
                         return r
                     before = r.view_id < self.next_view or (

@@ -55,7 +55,7 @@ cdef class LogReader:
     that from somewhere else, and drops such messages if the log still brings them. `table`: a copy of what is kept of
     each key of the topic, which is read first.
 
-    opener: attribute; what gives the bytes of a large sample: id -> a descriptor, which becomes the reader's, or -1 where
+    opener: attribute; what gives the bytes of a large sample: id -> a descriptor, which becomes the reader's, or -1 if
     the node has given them up. Its errors propagate, and the sample is still the next one. Without it, and where the
     bytes are gone, such samples count as lost.
 

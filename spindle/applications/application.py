@@ -480,16 +480,13 @@ class Application(Operators):
         return await self._larges.make(request.make_large)
 
     async def _hand_over_large(self, request: pb.Request) -> Answer:
-        self._larges.hand_over(request.hand_over_large)
-        return pb.Reply(done=pb.Done()), []
+        return self._larges.hand_over(request.hand_over_large)
 
     async def _drop_large(self, request: pb.Request) -> Answer:
-        self._larges.drop(request.drop_large)
-        return pb.Reply(done=pb.Done()), []
+        return self._larges.drop(request.drop_large)
 
     async def _open_large(self, request: pb.Request) -> Answer:
-        reply, fds = self._larges.open(request.open_large)
-        reply.number = request.number
+        reply, fds = self._larges.open(request.open_large, request.number)
         try:
             self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds)
         finally:

@@ -69,8 +69,8 @@ class ApplicationLarges:
             raise SpindleError(f"a writer of topic {port.topic!r} was closed while it waited for memory")
         return pb.Reply(large=pb.LargeMade(number=number)), [fd]
 
-    def hand_over(self, wanted: pb.HandOverLarge) -> None:
-        """Raises SpindleError; the sample is gone then."""
+    def hand_over(self, wanted: pb.HandOverLarge) -> tuple[pb.Reply, list[int]]:
+        """The answer. Raises SpindleError; the sample is gone then."""
         made = self._made.get(wanted.number)
         if made is None or made.port != wanted.port:
             raise SpindleError(f"{self._ports.label} has no large sample {wanted.number} of that writer")
@@ -80,22 +80,24 @@ class ApplicationLarges:
         if self._quota is not None:
             self._quota.give_region(made.size)
         self._larges.hand_over(port.writer, wanted.number, made.fd, made.size)
+        return pb.Reply(done=pb.Done()), []
 
-    def drop(self, wanted: pb.DropLarge) -> None:
-        """Idempotent."""
+    def drop(self, wanted: pb.DropLarge) -> tuple[pb.Reply, list[int]]:
+        """The answer. Idempotent."""
         made = self._made.get(wanted.number)
         if made is not None and made.port == wanted.port:
             self._give_up(wanted.number)
+        return pb.Reply(done=pb.Done()), []
 
-    def open(self, wanted: pb.OpenLarge) -> tuple[pb.Reply, list[int]]:
+    def open(self, wanted: pb.OpenLarge, number: int) -> tuple[pb.Reply, list[int]]:
         """The answer, whose descriptor is the caller's. Raises SpindleError."""
         port = self._ports.get(wanted.port)
         if port.reader is None:
             raise SpindleError(f"{self._ports.label} has no open reader {wanted.port}")
         found = self._larges.open(port.topic, wanted.id)
         if found is None:
-            return pb.Reply(large_opened=pb.LargeOpened()), []
-        return pb.Reply(large_opened=pb.LargeOpened(size=found[1])), [found[0]]
+            return pb.Reply(number=number, large_opened=pb.LargeOpened()), []
+        return pb.Reply(number=number, large_opened=pb.LargeOpened(size=found[1])), [found[0]]
 
     def _writer(self, number: int) -> OpenPort:
         port = self._ports.get(number)
