@@ -191,7 +191,7 @@ def test_the_end_of_a_node_has_the_number_of_its_cause(error: Exception, event: 
 
 
 def test_numbers_are_numbers_and_each_is_documented() -> None:
-    assert len({event.message_id for event in logs.EVENTS}) == len({event.name for event in logs.EVENTS}) == 14
+    assert len({event.message_id for event in logs.EVENTS}) == len({event.name for event in logs.EVENTS}) == 16
     assert all(re.fullmatch("[0-9a-f]{32}", event.message_id) for event in logs.EVENTS)
     text = (ROOT / "docs/operations.md").read_text()
     for event in logs.EVENTS:
@@ -215,7 +215,7 @@ def test_a_daemon_in_json(runtime_dir: Path) -> None:
         os.kill(three.pid, signal.SIGSTOP)
         wait_until(lambda: watching.view().node_ids == (1, 4), 15)
         os.kill(three.pid, signal.SIGCONT)
-        assert three.wait() == 14
+        assert three.wait() == 12
         assert one.terminate() == 0
         events = events_of(one)
         assert [event["event"] for event in events] == [
@@ -228,7 +228,7 @@ def test_a_daemon_in_json(runtime_dir: Path) -> None:
         assert [event["member"] for event in events if event["event"] == "member-lost"] == [2, 3]
         ends = events_of(three)[-2:]
         assert [(end["event"], end["error"]) for end in ends] == [("cast-out", "CastOut"), ("daemon-ends", "CastOut")]
-        assert ends[-1]["exit_code"] == 14
+        assert ends[-1]["exit_code"] == 12
 
 
 def test_a_daemon_whose_journal_is_away_logs_to_stderr(runtime_dir: Path) -> None:
