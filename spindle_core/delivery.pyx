@@ -113,7 +113,7 @@ cdef class Cursor(Doorbell):
     cdef int keep_larges(self, Larges larges) except -1:
         """The large samples that its table names stay until it has been read."""
         self.larges = larges
-        named = [entry_of(one[0])[0] for one in table_messages(self.table) if one[-1]]
+        named = [entry_of(payload)[0] for payload, *_, large in table_messages(self.table) if large]
         self.table_larges = [id for id in named if larges is not None and larges.use(id)]
         return 0
 
