@@ -19,7 +19,7 @@ sources_of = $(shell find $(1) -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -
 PROTOS := $(shell find spindle -name '*.proto')
 say = @printf '%s\n' "$(1)"
 
-.PHONY: FORCE help setup lab ext demo test test-all lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference docs docs-pictures netns-test rdma-test test-web clean distclean
+.PHONY: FORCE help setup lab ext demo test test-all test-pythons wheel lint sanitize tsan fuzz mutants bench paper sim sim-nightly litmus chaos soak proto reference docs docs-pictures netns-test rdma-test test-web clean distclean
 .DEFAULT_GOAL := help
 
 help:  ## Say what there is
@@ -94,6 +94,14 @@ test: lab $(VENV)/.stamp-test  ## Run the tests that hold every promise, in at m
 
 test-all: lab $(VENV)/.stamp-test  ## Run all tests
 	@$(PYTEST_ALL) $(ARGS)
+
+# As `make test`, each in a clone in build/pythons; new files only once git knows them. ARGS as for test.
+test-pythons: $(VENV)/.stamp-venv  ## Run the tests on every CPython from 3.10 to 3.14 found, and say which were not
+	@$(BIN)/python tools/pythons.py --test $(ARGS)
+
+# ARGS='--python 3.11 --arch x86_64' for some of them. An environment of its own has what they are built with.
+wheel: $(VENV)/.stamp-venv  ## Build the sdist and manylinux wheels for every CPython found into dist/, and try them out
+	@$(BIN)/python tools/wheels.py $(ARGS)
 
 lint: setup $(VENV)/.stamp-lint  ## Run ruff, mypy and cython-lint
 	$(call say,ruff)

@@ -1,8 +1,8 @@
 """Builds the extension modules; everything else is in pyproject.toml.
 
 Every .pyx below spindle_core/ and spindle_lab/ is one extension module, named after its place. A build in the tree has
-both, or, with `build_ext --running`, what a running node needs; what is installed has the core, and spindle_lab/setup.py
-adds the other. Generated C goes to build/cython, not beside its source.
+both, or, with `build_ext --running`, what a running node needs; what is installed has the core, and
+spindle_lab/setup.py adds the other. Generated C goes to build/cython, not beside its source.
 
 Most of the time of a build is the C compiler's, on what Cython writes around a few lines of ours. So what every message
 passes is optimised in full and the rest, which a name, a topic or a view passes, little; and what Cython would write

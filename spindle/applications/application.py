@@ -29,6 +29,7 @@ from spindle.applications.larges import ApplicationLarges
 from spindle.applications.links import ApplicationLinks
 from spindle.applications.notices import Notices
 from spindle.applications.open_ports import OpenPort, OpenPorts
+from spindle.applications.operators import Operators
 from spindle.applications.quotas import Quotas
 from spindle.applications.turns import Turns
 from spindle.errors import (
@@ -56,7 +57,6 @@ from spindle.group.endpoints import Endpoint
 from spindle.group.levels import Level
 from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
 from spindle.group.types import check_type
-from spindle.logs import ABOUT_NODES, RECENT
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import PeerCredentials, Permissions
@@ -104,7 +104,7 @@ class Registry(Protocol):
         """The same of all nodes of the group; `figures`: of their numbers alone."""
 
 
-class Application:
+class Application(Operators):
     """One attached application. `serve()` runs as long as it is attached.
 
     external  it is on a host without a node, see `spindle.relay`
@@ -471,25 +471,6 @@ class Application:
 
     def _own_status(self) -> dict[str, Any]:
         return self._all.status_for(self.permissions)
-
-    async def _list_happenings(self, request: pb.Request) -> Answer:
-        found = RECENT.after(request.list_happenings.after)
-        if not self.permissions.sees_all:
-            shown = {event.name for event in ABOUT_NODES}
-            found = [one for one in found if one["event"] in shown]
-        return pb.Reply(happenings=pb.HappeningList(json=json.dumps(found))), []
-
-    # --- for operators
-
-    async def _cast_out(self, request: pb.Request) -> Answer:
-        self.permissions.check_operate("cast a node out of the group")
-        self._node.operating.cast_out(request.cast_out.node_id, str(self))
-        return pb.Reply(done=pb.Done()), []
-
-    async def _leave_group(self, request: pb.Request) -> Answer:
-        self.permissions.check_operate("make a node leave the group")
-        self._node.operating.ask_to_leave(request.leave_group.node_id, str(self))
-        return pb.Reply(done=pb.Done()), []
 
     # --- large samples
 

@@ -100,11 +100,11 @@ class LazyGroup(click.Group):
         if entry is None:
             return None
         if not installed(entry):
-            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-dds-lab, which is not installed: "
-                                   "in the source tree of this release, `pip install ./spindle_lab`")
+            raise click.UsageError(f"`spindle {cmd_name}` is part of the package spindle-dds-lab, which is not "
+                                   "installed: in the source tree of this release, `pip install ./spindle_lab`")
         if entry.place.startswith(f"{LAB}.") and importlib.util.find_spec(LAB_BUILT) is None:
-            raise click.UsageError(f"`spindle {cmd_name}` needs modules that are not compiled yet: `make lab` in the source "
-                                   "tree")
+            raise click.UsageError(f"`spindle {cmd_name}` needs modules that are not compiled yet: `make lab` in the "
+                                   "source tree")
         module, _, attribute = entry.place.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)

@@ -97,6 +97,11 @@ class Connection:
         return f"{'a browser' if viewer is None else viewer.name} at {self._request.remote}"
 
     @property
+    def is_known(self) -> bool:
+        """True once it has said who it is."""
+        return self._viewer is not None
+
+    @property
     def transport(self) -> asyncio.Transport | None:
         return self._request.transport
 

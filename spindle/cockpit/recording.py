@@ -53,17 +53,15 @@ class Recordings:
             name = re.sub(r"[^\w.-]+", "-", topic).strip("-") or "topic"
             path = self._directory / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.mcap"
             process = subprocess.Popen(
-                [sys.executable, "-c", ENDS_WITH_US, sys.executable, "-m", "spindle.cli", "record", *self._options, "--node", str(node_id), "-o", str(path),
-                 "--", topic],
+                [sys.executable, "-c", ENDS_WITH_US, sys.executable, "-m", "spindle.cli", "record", *self._options,
+                 "--node", str(node_id), "-o", str(path), "--", topic],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
             try:
                 code = process.wait(0.5)
             except subprocess.TimeoutExpired:
                 self._running[topic] = process, path, time.time()
                 return path
-            assert process.stderr is not None
-            said = process.stderr.read().decode(errors="replace").strip().splitlines()
-            raise SpindleError(f"spindle record ended with exit code {code}: {said[-1] if said else 'it said nothing'}")
+            raise SpindleError(f"spindle record ended with exit code {code}: {_end(process)[1]}")
 
     def stop(self, topic: str) -> str:
         """Says what became of it. Raises SpindleError if it isn't recorded."""
@@ -71,9 +69,9 @@ class Recordings:
             found = self._running.pop(topic, None)
         if found is None:
             raise SpindleError(f"topic {topic} is not being recorded")
-        code = _end(found[0])
+        code, said = _end(found[0])
         if code not in (0, -signal.SIGINT):
-            raise SpindleError(f"spindle record ended with exit code {code}; what there is, is in {found[1]}")
+            raise SpindleError(f"spindle record ended with exit code {code}: {said}; what there is, is in {found[1]}")
         return f"topic {topic} was recorded to {found[1]}"
 
     def running(self) -> list[dict[str, Any]]:
@@ -95,17 +93,17 @@ class Recordings:
                 del self._running[topic]
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
+def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Its exit code, and the last line that it has said."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     try:
-        return process.wait(END_TIMEOUT_S)
+        _, said = process.communicate(timeout=END_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait()
-    finally:
-        if process.stderr is not None:
-            process.stderr.close()
+        _, said = process.communicate()
+    lines = (said or b"").decode(errors="replace").strip().splitlines()
+    return process.returncode, lines[-1] if lines else "it said nothing"
 
 
 __all__ = ["Recordings"]

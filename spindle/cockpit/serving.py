@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
 
 BROWSERS_MAX = 64
+STRANGERS_MAX = 32  # that have not said who they are; the oldest makes room
 CONNECTIONS_MAX = 256  # with those that load files, or say nothing
 HEARTBEAT_S = 20.0
 STATIC = Path(__file__).parent / "static"
@@ -67,7 +68,7 @@ class Cockpit:
         self.observer = Observer(lambda: attach(0), self._on_look)
         self.sampling = Sampling(attach, participant)
         self.actions = Actions(self.observer, Recordings(config.web_recordings, record_options))
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # the oldest first
         self._encoded: dict[tuple[Any, ...], str] = {}
         self._encoded_of: picture.Look | None = None
         self._before: picture.Look | None = None
@@ -191,19 +192,22 @@ class Cockpit:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        if len(self._connections) >= BROWSERS_MAX:
+        strangers = [one for one in self._connections if not one.is_known]
+        if len(strangers) >= STRANGERS_MAX:
+            strangers[0].cut()
+        if len(self._connections) - len(strangers) >= BROWSERS_MAX:
             return web.Response(status=503, text=f"{BROWSERS_MAX} pages look already\n", headers=HEADERS)
         socket_ = web.WebSocketResponse(
             heartbeat=HEARTBEAT_S, max_msg_size=MESSAGE_BYTES_MAX, compress=False, timeout=2.0)
         await socket_.prepare(request)
         connection = Connection(self, request, socket_)
-        self._connections.add(connection)
+        self._connections[connection] = None
         self.observer.watched.set()
         self.observer.look_now()
         try:
             await connection.serve()
         finally:
-            self._connections.discard(connection)
+            del self._connections[connection]
             if not self._connections:
                 self.observer.watched.clear()
         return socket_

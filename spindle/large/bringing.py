@@ -160,7 +160,9 @@ class Bringing:
         filling = bring.filling
         if bring.turn is None:
             bring.turn = self._turns.ask(filling.size, bring.urgent)
+        filling.waits = True
         await bring.turn.begins
+        filling.waits = False
         reader = await ways.reader(peer)
         fetch = reader.want(filling, bring.urgent)
         bring.hurry = lambda: reader.hurry(fetch)

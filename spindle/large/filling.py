@@ -26,22 +26,19 @@ class Filling:
     Invariant: 0 <= reached <= size.
     """
 
-    __slots__ = ("_fd", "_lock", "_on_more", "_source", "ended", "large_id", "reached", "size", "topic", "whole")
+    __slots__ = ("_fd", "_lock", "_on_more", "_source", "ended", "large_id", "reached", "size", "topic", "waits",
+                 "whole")
 
     def __init__(self, large_id: int, size: int, topic: str, on_more: Callable[[int], None]) -> None:
         self.large_id, self.size, self.topic = large_id, size, topic
         self.reached = 0
         self.ended = ""
         self.whole = False
+        self.waits = False  # for its turn: nobody has been asked yet
         self._fd = -1  # until the first source has something
         self._source: object = None
         self._lock = threading.Lock()
         self._on_more = on_more  # with its id, whenever there is more of it, or it has ended
-
-    @property
-    def waits(self) -> bool:
-        """No source fills it yet."""
-        return self._fd < 0
 
     def give_to(self, source: object) -> int:
         """From now on that one fills it, from the offset that is returned on. Raises NoResources."""

@@ -31,7 +31,7 @@ ASKED_MAX = 4096  # of one node, not answered yet
 
 class Source(Protocol):
     """A sample that is here, or on its way: of the store, or a filling. `whole`: all of it is there, and sealed.
-    `waits`: nothing of it can be there yet."""
+    `waits`: for its turn, so nothing of it can be there yet."""
 
     @property
     def size(self) -> int: ...

@@ -127,7 +127,7 @@ class Node:
         self._error: SpindleError | None = None
         self._ended: asyncio.Future[None] | None = None
         self._started_s = time.monotonic()
-        self.operating = Operating(self._running_changes, self._peers)
+        self.operating = Operating(self._running, lambda: self._changes, self._peers)
 
     # --- life
 
@@ -469,10 +469,6 @@ class Node:
         if not self._started or self._closed:
             return {"node_id": self.node_id}
         return self.figures() if figures else self.status_told()
-
-    def _running_changes(self) -> Changes:
-        self._running()
-        return self._changes
 
     def _running(self) -> TopicTable:
         if not self._started or self._closed or self._error is not None:

@@ -24,10 +24,12 @@ LOG = logging.getLogger("spindle.node")
 
 
 class Operating:
-    """Of one node. `leave_wanted` is set when somebody wants it to leave; whoever runs the node stops it then."""
+    """Of one node. `leave_wanted` is set when somebody wants it to leave; whoever runs the node stops it then.
+    `check` raises unless the node runs."""
 
-    def __init__(self, changes: Callable[[], Changes], peers: Peers) -> None:
+    def __init__(self, check: Callable[[], object], changes: Callable[[], Changes], peers: Peers) -> None:
         self.leave_wanted = asyncio.Event()
+        self._check = check
         self._changes = changes
         self._peers = peers
 
@@ -60,6 +62,7 @@ class Operating:
         self.leave_wanted.set()
 
     def _check_member(self, node_id: int) -> Changes:
+        self._check()
         changes = self._changes()
         node_ids = changes.view.node_ids if changes.view is not None else ()
         if node_id not in node_ids:

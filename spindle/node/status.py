@@ -40,6 +40,7 @@ def status_of(config: NodeConfig, changes: Changes, started_s: float) -> dict[st
             for rank, member in enumerate(view.members if view is not None else ())
         ],
         "topics": [_topic(topic, changes.epoch, changes.topics) for topic in (view.topics if view is not None else ())],
+        "large": changes.topics.larges.status(),
         **_process(changes),
     }
 

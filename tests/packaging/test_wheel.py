@@ -27,8 +27,8 @@ with dds.DomainParticipant.embedded() as participant:
 """
 
 
-def build(directory: Path, *projects: str, **environment: str) -> list[Path]:
-    """The wheels of these projects of the tree."""
+def copy(directory: Path) -> Path:
+    """The tracked files, without what was built from them."""
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listing.returncode:
         pytest.skip("not a git work tree")
@@ -37,6 +37,12 @@ def build(directory: Path, *projects: str, **environment: str) -> list[Path]:
         if (ROOT / name).is_file():
             (tree / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, tree / name)
+    return tree
+
+
+def build(directory: Path, *projects: str, **environment: str) -> list[Path]:
+    """The wheels of these projects of the tree."""
+    tree = copy(directory)
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps",
          "--no-build-isolation", "--wheel-dir", directory / "wheels", *(tree / project for project in projects)],
@@ -90,12 +96,43 @@ def test_the_lab_is_a_package_beside_it(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_what_is_installed_runs(tmp_path: Path) -> None:
     wheels = build(tmp_path, ".", "spindle_lab")
-    modules = {wheel.name.split("-")[0].replace("spindle_dds", "spindle"): {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
+    modules = {wheel.name.split("-")[0]: {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so")}
                for wheel in wheels}
-    assert modules["spindle"] and all(name.startswith("spindle_core/") for name in modules["spindle"])
-    assert modules["spindle_lab"] and all(name.startswith("spindle_lab/") for name in modules["spindle_lab"])
+    for distribution, package in (("spindle_dds", "spindle_core/"), ("spindle_dds_lab", "spindle_lab/")):
+        assert modules[distribution] and all(name.startswith(package) for name in modules[distribution])
     python = install(tmp_path, wheels)
     done = run(python, "-c", EXCHANGE)
     assert done.stdout.strip() == "b'9750 m'", done.stderr
     done = run(python, "-m", "spindle.cli", "sim", "--seeds", "3")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_wheels_are_for_many_linuxes_and_bundle_nothing(tmp_path: Path) -> None:
+    """Method: `make wheel` as a person calls it, in a copy without an environment, for both processors; it tries the
+    wheel out in a bare one. What libraries a module asks for is in the file."""
+    from elftools.elf.elffile import ELFFile
+
+    tree = copy(tmp_path)
+    version = "{}.{}".format(*sys.version_info)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    done = subprocess.run(["make", "wheel", f"PYTHON={sys.executable}", f"ARGS=--python {version}"], cwd=tree,
+                          env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list((tree / "dist").glob("spindle_dds-*.tar.gz"))
+    for architecture in ("x86_64", "aarch64"):
+        (wheel,) = (tree / "dist").glob(f"spindle_dds-*-manylinux_2_*_{architecture}.whl")
+        assert packages_in(wheel) == {"dds", "spindle", "spindle_core"}
+        with zipfile.ZipFile(wheel) as archive:
+            modules = [name for name in archive.namelist() if ".so" in name]
+            assert len(modules) > 40 and all(name.startswith("spindle_core/") for name in modules)
+            for name in modules:
+                with archive.open(name) as file:
+                    elf = ELFFile(file)
+                    dynamic = elf.get_section_by_name(".dynamic")
+                    asked = {tag.needed for tag in dynamic.iter_tags("DT_NEEDED")}
+                    assert elf.get_machine_arch() == {"x86_64": "x64", "aarch64": "AArch64"}[architecture]
+                    assert not any(dynamic.iter_tags("DT_RUNPATH")) and not any(dynamic.iter_tags("DT_RPATH"))
+                    assert ("libibverbs.so.1" in asked) <= ("verbs" in name)
+        assert any("fabric/verbs." in name for name in modules) or "WITHOUT RDMA" in done.stdout

@@ -100,10 +100,11 @@ class Orders:
 async def come_and_go(contacts: tuple[str, ...], first: str) -> None:
     """The last node: does what it is told."""
     orders: asyncio.StreamReader | None = None
+    kept: asyncio.StreamWriter | None = None     # without it the connection ends
     deadline = time.monotonic() + PATIENCE_S
     while orders is None:
         try:
-            orders, _ = await asyncio.open_connection(first, ORDERS_PORT)
+            orders, kept = await asyncio.open_connection(first, ORDERS_PORT)
         except OSError:
             if time.monotonic() > deadline:
                 raise
@@ -122,7 +123,7 @@ async def come_and_go(contacts: tuple[str, ...], first: str) -> None:
             say("left")
         else:
             say("cut my power")
-    raise SystemExit("the orders have ended")
+    raise SystemExit(f"the orders have ended: {kept}")
 
 
 async def stay(member: Member, orders: Orders) -> None:

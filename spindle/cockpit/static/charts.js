@@ -82,7 +82,7 @@ export function histogram(place, height, bounds) {
   return new Chart(place, height, () => ({
     legend: { show: false }, cursor: { show: false },
     scales: { x: { time: false, range: (_, low, high) => [low - 0.6, high + 0.6] }, y: { range: (_, low, high) => [0, Math.max(1, high * 1.1)] } },
-    axes: [axis({ incrs: [1, 2, 4, 6, 8, 10], space: 52, size: 30, values: (_, all) => all.map(one => Number.isInteger(one) && bounds[one] !== undefined ? duration(bounds[one] / 1e9) : "") }),
+    axes: [axis({ incrs: [1, 2, 4, 6, 8, 10, 16, 20, 30, 40, 60], space: 52, size: 30, values: (_, all) => all.map(one => Number.isInteger(one) && bounds[one] !== undefined ? duration(bounds[one] / 1e9) : "") }),
       axis({ size: 48 })],
     series: [{}, { stroke: colour("--series-1"), fill: colour("--fill"), width: 1, paths: uPlot.paths.bars({ size: [0.9, 40] }), points: { show: false } }],
   }));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import struct
 import subprocess
 import sys
@@ -55,6 +56,10 @@ class Client:
             self.info = said
         elif said["op"] == "status":
             self.statuses.append(said["message"])
+            # The SDK's server (0.30) tells of a channel a moment before it knows it as this client's: asked again.
+            early = re.fullmatch(r"Unknown channel ID: (\d+)", said["message"])
+            if early and int(early.group(1)) in self.by_id:
+                self._subscribe(int(early.group(1)))
         elif said["op"] == "advertise":
             for one in said["channels"]:
                 self.by_id[one["id"]] = self.channels[one["topic"]] = one
@@ -70,10 +75,12 @@ class Client:
 
     def subscribe(self, topic: str) -> dict[str, Any]:
         channel = self.channel(topic)
-        number = 1000 + channel["id"]
-        self._subscribed[number] = topic
-        self.send(op="subscribe", subscriptions=[{"id": number, "channelId": channel["id"]}])
+        self._subscribed[1000 + channel["id"]] = topic
+        self._subscribe(channel["id"])
         return channel
+
+    def _subscribe(self, channel: int) -> None:
+        self.send(op="subscribe", subscriptions=[{"id": 1000 + channel, "channelId": channel}])
 
     def unsubscribe(self, topic: str) -> None:
         self.send(op="unsubscribe", subscriptionIds=[1000 + self.channels[topic]["id"]])

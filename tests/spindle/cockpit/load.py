@@ -1,7 +1,7 @@
 """`python -m tests.spindle.cockpit.load`: what a cockpit costs that is watched, with many nodes and topics.
 
-Method: real daemons on this host, one with a cockpit; every topic is read at every node and written at one, five times a
-second; one page is open. Processor time is the kernel's count for the two processes.
+Method: real daemons on this host, one with a cockpit; every topic is read at every node and written at one, five times
+a second; one page is open. Processor time is the kernel's count for the two processes.
 """
 
 from __future__ import annotations

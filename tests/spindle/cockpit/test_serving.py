@@ -376,6 +376,40 @@ def test_leave_cast_out_and_delete(runtime_dir: Path) -> None:
         assert "token at 127.0.0.1 wants: node 3 is cast out" in nodes[0].log
 
 
+@pytest.mark.slow
+def test_a_topic_is_recorded(runtime_dir: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "recordings"
+
+    async def look(url: str, writer: Any) -> None:
+        async with page(url) as seen:
+            await seen.until(lambda: seen.topic("t"), "the topic")
+            assert seen.told["welcome"]["records"]
+            answer = await seen.act("record", topic="t")
+            assert answer["ok"], answer
+            await seen.until(lambda: seen.told["figures"]["recordings"], "it is shown")
+            assert not (await seen.act("record", topic="t"))["ok"]
+            for number in range(100):
+                writer.inbox.write(b"%d" % number)
+            await seen.until(lambda: any(one["application"] == "spindle record" for one in seen.topic("t")["readers"]),
+                             "it reads")
+            writer.inbox.write(b"last")
+            await seen.until(lambda: any(path.stat().st_size > 0 for path in folder.glob("t-*")), "it writes")
+            answer = await seen.act("stop_recording", topic="t")
+            assert answer["ok"], answer
+            await seen.until(lambda: not seen.told["figures"]["recordings"], "it has ended")
+
+    with group(runtime_dir, 1, "--set", "web.actions=true", "--set", f"web.recordings={folder}") as (url, _), (
+            attach(runtime_dir=runtime_dir, node_id=1)) as session:
+        session.declare_topic(TopicSpec("t"))
+        with session.open_writer("t") as writer:
+            run(look(url, writer))
+    from mcap.reader import make_reader
+
+    (path,) = folder.glob("t-*.mcap")
+    with path.open("rb") as file:
+        assert [message.data for _, _, message in make_reader(file).iter_messages()][-1] == b"last"
+
+
 # --- those who mean no good, and what ends
 
 @pytest.mark.slow
@@ -390,6 +424,21 @@ def test_nonsense_is_cut_off(runtime_dir: Path) -> None:
                     pass
         async with page(url) as seen:
             await seen.until(lambda: seen.members, "the others are served")
+
+    with group(runtime_dir, 1) as (url, _):
+        run(look(url))
+
+
+@pytest.mark.slow
+def test_strangers_who_say_nothing_keep_nobody_out(runtime_dir: Path) -> None:
+    async def look(url: str) -> None:
+        base = url.partition("/#")[0]
+        async with aiohttp.ClientSession() as session:
+            silent = [await session.ws_connect(f"{base}/live") for _ in range(100)]
+            async with page(url) as seen:
+                await seen.until(lambda: seen.members == [1], "who has the token is served")
+            for one in silent:
+                await one.close()
 
     with group(runtime_dir, 1) as (url, _):
         run(look(url))

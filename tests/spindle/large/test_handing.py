@@ -161,7 +161,7 @@ def test_who_is_bringing_it_says_how_far_it_is(runtime_dir: Path, monkeypatch: p
     from tests.spindle.large.test_relaying import source_at
 
     async def body(one: Node, two: Node) -> None:
-        two.large.handing._silence_s = 0.1
+        two.large.handing._silence_s = 1.0
         with source_at(one) as source:
             want = asyncio.ensure_future(bring(two, 7, source.filling.size, [1]))
             for _ in range(20):
@@ -197,13 +197,14 @@ def test_a_node_that_has_stopped_asks_and_answers_nobody(runtime_dir: Path) -> N
 def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others of its host wait for it, but not for ever."""
     async def body(one: Node, two: Node) -> None:
-        two.large.handing._silence_s = 0.1
+        two.large.handing._silence_s = 0.5
         filling = Filling(7, SIZE, TOPIC, one.large._more)
+        filling.waits = True
         one.large.bringing._under_way[7] = _Bring(filling, [], False)
         one.large.bringing._under_way[7].task = asyncio.ensure_future(asyncio.sleep(0, -1))
         peer = two._peers.connected[1]
         want = asyncio.ensure_future(two.large.handing.ask(peer, 7, SIZE))
-        assert not (await asyncio.wait({want}, timeout=0.5))[0]
+        assert not (await asyncio.wait({want}, timeout=1.2))[0]
         del one.large.bringing._under_way[7]
         one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
         os.close(await want)
@@ -216,4 +217,17 @@ def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.M
         del one.large.bringing._under_way[7]
 
     monkeypatch.setattr(handing, "TELL_S", 0.01)
+    run_on_hosts(runtime_dir, [[1, 2]], body)
+
+
+def test_two_who_want_it_of_each_other_are_told_so_soon(runtime_dir: Path) -> None:
+    """Those who had it have gone: neither may take the other for one that is bringing it."""
+    async def body(one: Node, two: Node) -> None:
+        for node in (one, two):
+            node.large.handing._silence_s = 0.3
+        wants = [asyncio.ensure_future(node.large.bring(7, SIZE, TOPIC, [other]))
+                 for node, other in ((one, 2), (two, 1))]
+        for found in await asyncio.gather(*wants, return_exceptions=True):
+            assert isinstance(found, SampleMissing)
+
     run_on_hosts(runtime_dir, [[1, 2]], body)

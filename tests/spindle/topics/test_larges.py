@@ -1,0 +1,217 @@
+"""Large samples of whole nodes: from any writer to all readers, late joiners included; within their bounds; and nothing
+of them stays.
+
+Method: embedded nodes of one host, and programs that use the client's API as every program does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spindle.client.embedding import embed
+from spindle.client.session import ReaderHandle, Session
+from spindle.config.settings import NodeConfig
+from spindle.errors import SampleUnfit
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
+from spindle_core.errors import MessageTooLarge, WriteTimeout
+from tests.support import wait_until
+
+MIB = 1 << 20
+
+
+@contextlib.contextmanager
+def group(runtime_dir: Path, n: int, **settings: object) -> Iterator[list[Session]]:
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(embed(config=NodeConfig(runtime_dir=runtime_dir, **settings)))  # type: ignore[arg-type]
+               for _ in range(n)]
+
+
+def sample(number: int, size: int) -> bytes:
+    return (b"%d " % number).ljust(size, b"%d" % (number % 10))
+
+
+def take(reader: ReaderHandle, count: int) -> list[bytes]:
+    found: list[bytes] = []
+
+    def enough() -> bool:
+        found.extend(bytes(one) for one in reader.log.take(count - len(found)))
+        return len(found) == count
+
+    wait_until(enough)
+    return found
+
+
+def held(session: Session) -> int:
+    """Bytes of large samples that the session's node has."""
+    return int(session.status()["large"]["bytes"])
+
+
+@pytest.mark.parametrize("level", [Level.UNORDERED, Level.ATOMIC, Level.VOLATILE, Level.LOGGED])
+def test_samples_of_any_size_come_everywhere_in_their_order(runtime_dir: Path, tmp_path: Path, level: Level) -> None:
+    """Goal: every level; what nobody needs is given back. Method: sizes around a slot's, from two nodes; three read."""
+    sizes = (10, 64, 65, 5000, 3 * MIB, 1)
+    settings = {"journal_dir": tmp_path} if level is Level.LOGGED else {}
+    with group(runtime_dir, 3, **settings) as sessions:
+        for one in sessions:
+            one.declare_topic(TopicSpec("t", level=level, size_max=64))
+        readers = [one.open_reader("t", keep_all=True, from_history=False) for one in sessions]
+        writers = [one.open_writer("t") for one in sessions[:2]]
+        for number, size in enumerate(sizes):
+            for writer in writers:
+                writer.inbox.write(sample(number, size), timeout_s=20)
+        taken = [take(reader, 2 * len(sizes)) for reader in readers]
+        wanted = [sample(number, size) for number, size in enumerate(sizes)]
+        for one in taken:
+            assert sorted(one) == sorted(wanted * 2)
+        if level is not Level.UNORDERED:
+            assert taken[0] == taken[1] == taken[2]
+        for writer in writers:
+            writer.close()
+        for reader in readers:
+            reader.close()
+        wait_until(lambda: all(held(one) == 0 for one in sessions))
+
+
+@pytest.mark.parametrize("effects", [b"", bytes([1]) + bytes(255)])
+def test_a_late_joiner_gets_the_bytes_of_what_is_kept(runtime_dir: Path, effects: bytes) -> None:
+    """Goal: a history has the bytes, with keys and without. Method: a node that joins when all has been written."""
+    with group(runtime_dir, 2) as (first, second):
+        spec = TopicSpec("t", level=Level.VOLATILE, size_max=64, history_bytes=8 * MIB, effects=effects)
+        first.declare_topic(spec)
+        first_reader = first.open_reader("t", keep_all=True, from_history=False)
+        writer = first.open_writer("t")
+        written = [sample(number, 100_000 * (number % 2) + 20) for number in range(6)]
+        for number, data in enumerate(written):
+            writer.inbox.write(data, key=number + 1)
+        assert take(first_reader, 6) == written
+        late = second.open_reader("t", keep_all=True, from_history=True)
+        assert take(late, 6) == written
+
+
+def test_a_logged_sample_comes_from_the_journal_after_a_restart(runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: a journal has the bytes. Method: write, end the node, start it again, read from the beginning."""
+    spec = TopicSpec("t", level=Level.LOGGED, size_max=64)
+    written = [sample(number, 50_000) for number in range(3)]
+    with group(runtime_dir, 1, journal_dir=tmp_path, node_id=1) as (one,):
+        one.declare_topic(spec)
+        writer = one.open_writer("t")
+        for data in written:
+            writer.inbox.write(data)
+        assert writer.inbox.wait_acknowledged(20, persisted=True)
+    with group(runtime_dir, 1, journal_dir=tmp_path, node_id=1) as (one,):
+        one.declare_topic(spec)
+        assert take(one.open_reader("t", keep_all=True, from_history=True), 3) == written
+
+
+def test_writers_wait_for_memory_and_say_so(runtime_dir: Path) -> None:
+    """Goal: bounded memory: whoever is too fast waits, and is told why when its time is over; others get room in turn.
+    Method: a reader that takes nothing, a topic with room for two samples of 1 MiB; a third waits, and goes on."""
+    with group(runtime_dir, 1, large_capacity=2 * MIB) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
+        written = [sample(number, MIB) for number in range(6)]
+        count = 0
+        with pytest.raises(WriteTimeout, match="no memory for a sample of 1048576 bytes within 0.3 s"):
+            for data in written:
+                writer.inbox.write(data, timeout_s=0.3)
+                count += 1
+        assert count == 4          # two that the log has, and two that wait for it
+        assert held(one) <= 4 * MIB
+        waiting = threading.Thread(target=writer.inbox.write, args=(written[4],), kwargs={"timeout_s": 20})
+        waiting.start()
+        assert take(reader, 5) == written[:5]
+        waiting.join()
+
+
+def test_what_is_too_large_is_refused_with_its_limit(runtime_dir: Path, tmp_path: Path) -> None:
+    """Method: over the node's limit; over what a journal takes; of no size."""
+    with group(runtime_dir, 1, large_sample_max=MIB, journal_dir=tmp_path) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
+        with pytest.raises(MessageTooLarge, match=r"1048577 bytes; 1048576 are the most.*large_sample_max"):
+            writer.inbox.write(bytes(MIB + 1))
+        writer.inbox.write(b"still here")
+        assert take(reader, 1) == [b"still here"]
+
+
+def test_nobody_can_change_what_was_handed_over(runtime_dir: Path) -> None:
+    """Goal: all readers read the same, whatever its writer does. Method: a writer that keeps a mapping is refused, and
+    one that has given it up can make no other."""
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
+        memory = writer.inbox.beside.make(5000, 5.0)
+        fd = os.dup(memory.fd)
+        kept = mmap.mmap(fd, 5000)
+        with pytest.raises(SampleUnfit, match="sealed"):
+            writer.inbox.beside.hand_over(memory)
+        kept.close()
+        os.close(fd)
+        memory = writer.inbox.beside.make(5000, 5.0)
+        fd = os.dup(memory.fd)
+        writer.inbox.beside.hand_over(memory)
+        with pytest.raises(OSError):
+            mmap.mmap(fd, 5000)
+        with pytest.raises(OSError):
+            os.pwrite(fd, b"x", 0)
+        with pytest.raises(OSError):
+            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
+        os.close(fd)
+        writer.inbox.write(b"goes on")
+        assert take(reader, 1) == [b"goes on"]
+
+
+def test_what_a_program_leaves_behind_is_given_back(runtime_dir: Path) -> None:
+    """Method: memory that was only made, and samples handed over and never named in a slot, of a session that ends and
+    of a writer that is closed."""
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        writer = one.open_writer("t")
+        writer.inbox.beside.make(MIB, 5.0)
+        writer.inbox.beside.hand_over(writer.inbox.beside.make(MIB, 5.0))
+        assert one.status()["large"]["on_the_way"] == 2 * MIB
+        writer.close()
+        wait_until(lambda: one.status()["large"] == {"bytes": 0, "samples": 0, "bringing": 0, "on_the_way": 0})
+
+
+def test_a_reader_opens_samples_of_its_own_topic_only(runtime_dir: Path) -> None:
+    """Goal: access rules hold for the bytes. Method: the id of another topic's sample."""
+    with group(runtime_dir, 1) as (one,):
+        for name in ("secret", "public"):
+            one.declare_topic(TopicSpec(name, size_max=64))
+        secret = one.open_reader("secret", keep_all=True, from_history=False)
+        public = one.open_reader("public", keep_all=True, from_history=False)
+        one.open_writer("secret").inbox.write(sample(1, 5000))
+        wait_until(lambda: secret.log.pending == 1)
+        secret.log.entries = True
+        [(entry, info)] = secret.log.take_pairs(1)
+        assert info.large
+        large_id = int.from_bytes(entry[:8], "little")
+        assert public.log.opener(large_id) == -1
+        fd = secret.log.opener(large_id)
+        assert os.pread(fd, 5000, 0) == sample(1, 5000)
+        os.close(fd)
+
+
+def test_when_its_node_dies_a_writer_still_has_what_is_in_doubt(runtime_dir: Path) -> None:
+    """Goal: what may have to be sent again has its bytes. Method: the node of a writer that keeps what isn't
+    acknowledged ends before another member has taken anything."""
+    with group(runtime_dir, 1, large_capacity=MIB) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        one.open_reader("t", keep_all=True, from_history=False)
+        writer = one.open_writer("t", keep_unacknowledged=True)
+        written = [sample(number, MIB) for number in range(2)]
+        for data in written:
+            writer.inbox.write(data, timeout_s=20)
+        wait_until(lambda: writer.inbox.acknowledged == 1)
+        [left] = writer.unacknowledged()
+        assert left.payload == written[1]
