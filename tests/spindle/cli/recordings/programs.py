@@ -14,7 +14,7 @@ import dds
 from dds.idl import make_idl_struct
 from dds.idl.annotations import appendable
 from dds.idl.types import float64, int32, sequence
-from tests.spindle.cli.support import Spawned, spawn
+from tests.spindle.cli.support import Cli, Spawned, spawn
 from tests.support import wait_until
 
 LONG = dds.duration(seconds=15)
@@ -75,3 +75,19 @@ class Collecting:
     def __exit__(self, *_: object) -> None:
         self._ends.set()
         self._thread.join()
+
+
+def written(writer: dds.DataWriter[Any], *samples: Any) -> None:
+    for sample in samples:
+        writer.write(sample)
+    assert writer.wait_for_acks(LONG)
+
+
+def played(cli: Cli, *arguments: object) -> Any:
+    result = cli("replay", *arguments)
+    assert result.code == 0, result.err
+    return result
+
+
+def a_state(number: int) -> Any:
+    return STATE(number, f"n{number}", [POINT(number, -1.0)] * (number % 3))
