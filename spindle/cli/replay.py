@@ -73,7 +73,7 @@ or the file is cut off, 10 the file can't be read.
 @click.option("--bytes", "as_bytes", is_flag=True, help="Play what is in an unknown encoding as bytes.")
 @click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged.")
 @click.option("--level", type=click.Choice(LEVELS), help="Level of new topics. [default: as it was, else atomic]")
-@click.option("--size-max", type=Size(), metavar="SIZE", help="Largest message of new topics. [default: as it was]")
+@click.option("--size-max", type=Size(), metavar="SIZE", help="Slots of new topics. [default: as it was]")
 @click.option("--timeout", type=click.FloatRange(0), default=10.0, show_default=True, metavar="S",
               help="How long a message may be held back by slow readers.")
 @json_option

@@ -176,10 +176,11 @@ class Bridge(Recorder):
         """Begin to listen; the port."""
         import foxglove
 
+        lookers: Any = self._lookers  # the SDK asks for a class, and needs but some methods
         try:
             self._server = foxglove.start_server(
                 name=f"Spindle, domain {self._session.domain_id}", host=host, port=port, capabilities=[],
-                server_listener=self._lookers, supported_encodings=[],  # type: ignore[arg-type]
+                server_listener=lookers, supported_encodings=[],
                 context=self._context, message_backlog_size=self._backlog(), tls_cert=certificate, tls_key=key)
         except Exception as error:  # the SDK raises classes of its own, and says what it was in words
             raise ListenError(

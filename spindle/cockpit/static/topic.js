@@ -64,7 +64,7 @@ export class TopicPage {
     const topic = this.topic;
     shown(this.gone, Boolean(this.store.state) && !topic);
     if (!topic) return;
-    const facts = [["level", topic.level], ["type", topic.type], ["largest message", bytes(topic.size_max)], ["window", `${topic.window} slots a sender`], ["members", topic.members.join(" ") || "none"], ["senders", topic.senders.join(" ") || "none"]];
+    const facts = [["level", topic.level], ["type", topic.type], ["slot", bytes(topic.size_max)], ["window", `${topic.window} slots a sender`], ["members", topic.members.join(" ") || "none"], ["senders", topic.senders.join(" ") || "none"]];
     keyed(this.facts, facts, ([label]) => label, ([label]) => h("div", {}, h("dt", {}, label), h("dd", {})), (element, [, value]) => text(element.lastChild, value));
     const ends = [...topic.writers.map(one => ["writes", one]), ...topic.readers.map(one => ["reads", one])]
       .map(([does, one], at) => ({ does, ...one, key: `${at} ${does} ${one.node} ${one.pid} ${one.application} ${one.channel}` }));
