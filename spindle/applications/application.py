@@ -127,7 +127,7 @@ class Application(Operators):
         self._declared: dict[str, TopicSpec] = {}  # what it wants its topics to be
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
-        self._larges = ApplicationLarges(self._node.large_samples, self._ports, self.quota)
+        self._larges = ApplicationLarges(self._node, self._ports, self.quota)
         self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within)
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)

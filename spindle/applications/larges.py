@@ -17,7 +17,7 @@ from spindle.proto import attach_pb2 as pb
 if TYPE_CHECKING:
     from spindle.applications.open_ports import OpenPort, OpenPorts
     from spindle.applications.quotas import Quota
-    from spindle.topics.larges import LargeSamples
+    from spindle.node.node import Node
 
 MADE_MAX = 64  # samples of one application that are being filled
 WAIT_S_MAX = 10.0  # for room, of one request
@@ -34,8 +34,9 @@ class _Made:
 class ApplicationLarges:
     """See the module's text."""
 
-    def __init__(self, larges: LargeSamples, ports: OpenPorts, quota: Quota | None) -> None:
-        self._larges, self._ports, self._quota = larges, ports, quota
+    def __init__(self, node: Node, ports: OpenPorts, quota: Quota | None) -> None:
+        self._larges, self._check_descriptors = node.large_samples, node.check_descriptors
+        self._ports, self._quota = ports, quota
         self._made: dict[int, _Made] = {}
         self._making = 0
         self._number = 0
@@ -49,6 +50,7 @@ class ApplicationLarges:
             raise ConfigError(f"{MADE_MAX} large samples of one program are being filled, the limit")
         spec = self._larges.spec_of(port.topic)
         self._larges.check_size(spec, wanted.size)
+        self._check_descriptors("a large sample")
         if self._quota is not None:
             self._quota.take_region(wanted.size)
         self._making += 1

@@ -61,6 +61,7 @@ class LargeSamples:
         self._held: dict[int, tuple[WriterPort, int]] = {}
         self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
         self._bringing: dict[int, asyncio.Task[None]] = {}
+        self._missed: set[int] = set()  # those that could not be had so far, and of which the log says so
         self._sweep: asyncio.TimerHandle | None = None
         self._stopped = False
 
@@ -273,9 +274,12 @@ class LargeSamples:
                 self._brought[large_id] = topic.spec.name, sender
             if not self._engine.add_large(large_id):
                 raise NoResources("as many large samples are here as there may be")
+            self._missed.discard(large_id)
         except (SpindleError, OSError) as error:
-            LOG.warning("topic %r: a large sample of %d bytes of node %d can't be had, and holds the topic up here: %s",
-                        topic.spec.name, size, sender, error)
+            if large_id not in self._missed:
+                self._missed.add(large_id)
+                LOG.warning("topic %r: a large sample of %d bytes of node %d can't be had, holds the topic up here, and "
+                            "is tried again: %s", topic.spec.name, size, sender, error)
             await asyncio.sleep(AGAIN_S)
             self._larges.forget_want(large_id)
             with self._engine.parked():
@@ -328,6 +332,7 @@ class LargeSamples:
 
     def installed(self, view: View) -> None:
         """Gives up what came in vain from members that have gone."""
+        self._missed.clear()
         for large_id, (name, sender) in list(self._brought.items()):
             topic = view.topic(name)
             if (topic is None or self._node_id not in topic.members or sender not in topic.senders) and sender >= 0 \
