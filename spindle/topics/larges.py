@@ -278,7 +278,7 @@ class LargeSamples:
         except (SpindleError, OSError) as error:
             if large_id not in self._missed:
                 self._missed.add(large_id)
-                LOG.warning("topic %r: a large sample of %d bytes of node %d can't be had, holds the topic up here, and "
+                LOG.warning("topic %r: a large sample of %d bytes of node %d can't be had, holds the topic up here and "
                             "is tried again: %s", topic.spec.name, size, sender, error)
             await asyncio.sleep(AGAIN_S)
             self._larges.forget_want(large_id)
