@@ -65,7 +65,7 @@ def test_what_only_development_needs_is_built_when_a_target_needs_it(environment
     command.write_text((environment.venv / "bin" / "python").read_text().replace("$*", "spindle $*", 1))
     command.chmod(0o755)
     assert environment.make("setup") == [BUILD]
-    assert environment.make("demo", "ARGS=--once") == ["spindle demo --once"]
+    assert environment.make("demo", "ARGS=--once")[-1] == "spindle demo --once"
     assert environment.make("bench", "ARGS=limit") == [BUILD_ALL, bench]
     assert environment.make("bench", "ARGS=limit") == [bench]
     assert environment.make("setup") == []

@@ -67,7 +67,9 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     yield "histories that it takes", questions._streams
     yield "histories that it gives", questions.giving._given
     yield "histories that it keeps", questions.giving._pinned
-    yield "large samples", node.large.store.ids()
+    names = {one.spec.name for one in view.topics}
+    yield "large samples", [hex(one) for one in node.large.store.ids()
+                            if (held := node.large.store.find(one)) is not None and held.topic in names]
     yield "large samples on their way", [*table.larges._own, *table.larges._room, *table.larges._bringing]
     # A wish that the view fulfils is kept until the next view: an older one may still be on its way to the leader.
     yield "wishes of its own", [

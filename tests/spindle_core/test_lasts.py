@@ -55,7 +55,7 @@ def arguments(one: Said) -> tuple[object, ...]:
 def kept(log: DeliveryLog) -> list[Said]:
     found = []
     copy = log.copy_table(shared=False)
-    for payload, sender, sequence, view_id, _, writer, _, relay, tag, key in table_messages(copy):
+    for payload, sender, sequence, view_id, _, writer, _, relay, tag, key, _ in table_messages(copy):
         found.append(Said((view_id, sequence), key, tag, sender, writer, relay, len(payload)))
         assert payload == payload_of(found[-1])
     return found

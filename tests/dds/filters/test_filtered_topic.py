@@ -345,8 +345,10 @@ def test_an_order_costs_no_more_per_sample_the_more_there_are(participant, monke
     reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
     write_all(writer, points(*range(50, 0, -1)))
     ordered = QueryCondition(reader, ANY, "ORDER BY name")
-    decoded, decode = [], reader._codec.decode
-    monkeypatch.setattr(reader._codec, "decode", lambda view: decoded.append(1) or decode(view))
+    decoded = []
+    for name in ("decode", "decode_lasting"):
+        decode = getattr(reader._codec, name)
+        monkeypatch.setattr(reader._codec, name, lambda view, decode=decode: decoded.append(1) or decode(view))
     assert [*reader.take_iter(ordered, 0)] == sorted(points(*range(1, 51)), key=lambda one: one.name)
     assert len(decoded) == 100  # once to sort it, once to give it
 
