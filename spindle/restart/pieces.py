@@ -146,7 +146,7 @@ class Gatherer:
     def _begin(self, piece: pb.HistoryMessage) -> None:
         if len(piece.payload) + piece.missing > self._size_max:
             raise WireError(f"a history of topic {self._topic!r} has a message of more than {self._size_max} bytes")
-        if piece.large and (piece.missing or len(piece.payload) != ENTRY_SIZE):
+        if piece.large and len(piece.payload) + piece.missing != ENTRY_SIZE:
             raise WireError(f"a history of topic {self._topic!r} has a large sample without its entry")
         if piece.writer_id > WRITER_ID_MAX:
             raise WireError(f"a history of topic {self._topic!r} names a writer beyond {WRITER_ID_MAX}")

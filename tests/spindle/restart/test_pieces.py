@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from spindle.errors import WireError
 from spindle.proto import node_pb2 as pb
-from spindle.restart.pieces import CHUNK_BYTES, CHUNK_COST_MAX, CHUNK_MESSAGES, Cutter, Gatherer, Message, cost
+from spindle.restart.pieces import (
+    CHUNK_BYTES,
+    CHUNK_COST_MAX,
+    CHUNK_MESSAGES,
+    ENTRY_SIZE,
+    Cutter,
+    Gatherer,
+    Message,
+    cost,
+)
 from spindle.restart.streams import AHEAD_BYTES, Refused, Stream, Unavailable, Window
 
 SIZE_MAX = 5 * CHUNK_BYTES
@@ -46,6 +55,17 @@ def test_a_history_comes_out_of_its_chunks_as_it_went_in(of_sizes: list[int]) ->
         assert sum(len(one.payload) for one in chunk.messages) <= CHUNK_BYTES and cost(chunk) <= CHUNK_COST_MAX
         got += gatherer.take(chunk)
     assert got == messages and not gatherer.partial
+
+
+def test_the_entry_of_a_large_sample_may_come_in_pieces() -> None:
+    """Goal: a chunk that ends in the middle of an entry is a chunk like any other. Method: little room is left for
+    it."""
+    entry = message(1, ENTRY_SIZE)._replace(large=True)
+    messages = [message(0, CHUNK_BYTES - 10), entry, message(2, 5)]
+    gatherer = Gatherer("t", CHUNK_BYTES)
+    chunks = cut(messages)
+    assert [len(one.payload) for one in chunks[0].messages] == [CHUNK_BYTES - 10, 10]
+    assert [one for chunk in chunks for one in gatherer.take(chunk)] == messages
 
 
 def test_small_messages_are_many_to_a_chunk_but_not_more_than_may_be() -> None:
