@@ -136,7 +136,7 @@ def test_a_writer_that_does_not_wait_until_its_type_is_known_is_found(monkeypatc
 
 def test_programs_with_replicas_of_an_object() -> None:
     """O1 to O5: the same state everywhere, nothing twice, no caller told what is not so."""
-    summary = run_seeds(itertools.islice(having("replicas"), 12), jobs=1)
+    summary = run_seeds(itertools.islice(having("replicas"), 18), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.paths["all replicas have all commands in the end"] > 3
 
