@@ -351,10 +351,12 @@ def test_a_writer_that_lies_about_what_it_handed_over_is_refused() -> None:
     for place, token in enumerate((number + 7, 0, number, number)):
         at = 4096 + place * 128
         ring[at + 8:at + 16] = (32).to_bytes(4, "little") + bytes([5, 0, 0, 0])
+        ring[at + 24:at + 32] = (place + 1).to_bytes(8, "little")  # its source timestamp
         ring[at + 32:at + 40] = token.to_bytes(8, "little")
     ring[8:16] = (4).to_bytes(8, "little")
     group.settle()
-    assert len(reader.take(9)) == 1 and liar.refused == 3 and honest.refused == 0
+    assert [info.source_timestamp for _, info in reader.take_pairs(9)] == [3]
+    assert liar.refused == 3 and honest.refused == 0
 
 
 def test_what_waits_in_an_inbox_is_bounded() -> None:

@@ -175,6 +175,7 @@ def test_what_a_program_leaves_behind_is_given_back(runtime_dir: Path) -> None:
     of a writer that is closed."""
     with group(runtime_dir, 1) as (one,):
         one.declare_topic(TopicSpec("t", size_max=64))
+        one.open_reader("t", keep_all=True, from_history=False)  # the node stays a member of the topic
         writer = one.open_writer("t")
         writer.inbox.beside.make(MIB, 5.0)
         writer.inbox.beside.hand_over(writer.inbox.beside.make(MIB, 5.0))
