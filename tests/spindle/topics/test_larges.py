@@ -6,6 +6,7 @@ Method: embedded nodes of one host, and programs that use the client's API as ev
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import mmap
@@ -22,6 +23,7 @@ from spindle.config.settings import NodeConfig
 from spindle.errors import SampleUnfit
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
+from spindle.topics.larges import LargeSamples
 from spindle_core.errors import MessageTooLarge, WriteTimeout
 from tests.support import wait_until
 
@@ -79,6 +81,32 @@ def test_samples_of_any_size_come_everywhere_in_their_order(runtime_dir: Path, t
         for reader in readers:
             reader.close()
         wait_until(lambda: all(held(one) == 0 for one in sessions))
+
+
+def test_a_sample_of_an_unordered_topic_stays_until_all_have_it(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: its sender delivers before others have the bytes, and must not give them up then. Method: the other node
+    brings nothing until the sender's node has long delivered, with nobody there who reads."""
+    goes_on, bring = threading.Event(), LargeSamples._bring
+
+    async def late(larges: LargeSamples, *args: object, **more: object) -> None:
+        while not goes_on.is_set():
+            await asyncio.sleep(0.001)
+        await bring(larges, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LargeSamples, "_bring", late)
+    with group(runtime_dir, 2) as (first, second):
+        for one in (first, second):
+            one.declare_topic(TopicSpec("t", level=Level.UNORDERED, size_max=64))
+        reader, writer = second.open_reader("t", keep_all=True, from_history=False), first.open_writer("t")
+        writer.inbox.write(sample(1, 5000))
+        wait_until(lambda: second.status()["large"]["bringing"] == 1
+                   and first.status()["large"]["on_the_way"] == 0)  # it is delivered at its sender
+        first.status()
+        goes_on.set()
+        assert take(reader, 1) == [sample(1, 5000)]
+        wait_until(lambda: held(first) == 0)
 
 
 @pytest.mark.parametrize("effects", [b"", bytes([1]) + bytes(255)])
