@@ -35,6 +35,7 @@ cdef class InboxWriter:
     cdef public object beside           # who takes samples that are larger than a slot; None: nobody
     cdef Mapping claimed_large          # the open claim, if it is of such a one
     cdef uint64_t large_size            # bytes of it
+    cdef double large_timeout_s         # how long it was to wait, and its commit is, where that copies
     # In the node's own process: what publishes for its predicate thread while that is blocked, and the engine, which
     # has to stay. NULL and None elsewhere.
     cdef publish_fn publish_for

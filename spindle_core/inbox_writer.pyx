@@ -383,7 +383,7 @@ cdef class InboxWriter:
             self.free_slot(timeout_s)
             self.claimed_large = self.beside.make(size, timeout_s)
             self.claimed = True
-            self.large_size = size
+            self.large_size, self.large_timeout_s = size, timeout_s
             self.claim_view = memoryview(self.claimed_large)[:<Py_ssize_t>size]
             return self.claim_view
         slot = self.free_slot(timeout_s)
@@ -431,14 +431,14 @@ cdef class InboxWriter:
         self.abort()
         try:
             self.usable()
+            if used < claimed:
+                self.beside.drop(memory)     # first: the copy may need its room. What is in it stays.
             if used <= self.size_max:
-                self.put(memory.base, used, timestamp_ns, -1.0, 0, key)
-                self.beside.drop(memory)
+                self.put(memory.base, used, timestamp_ns, self.large_timeout_s, 0, key)
             elif used < claimed:
-                self.put_large(memory.base, used, timestamp_ns, -1.0, 0, key)
-                self.beside.drop(memory)
+                self.put_large(memory.base, used, timestamp_ns, self.large_timeout_s, 0, key)
             else:
-                self.put_entry(memory, timestamp_ns, -1.0, 0, key)
+                self.put_entry(memory, timestamp_ns, self.large_timeout_s, 0, key)
         except BaseException:
             self.beside.drop(memory)
             raise

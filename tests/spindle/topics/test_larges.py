@@ -160,6 +160,18 @@ def test_writers_wait_for_memory_and_say_so(runtime_dir: Path) -> None:
         waiting.join()
 
 
+def test_a_loan_that_turns_out_smaller_needs_no_room_beside_itself(runtime_dir: Path) -> None:
+    """Goal: a commit never waits for room that its own loan holds. Method: a loan of all the room there is, committed
+    as less, as so little that it fits a slot, and whole."""
+    with group(runtime_dir, 1, large_capacity=MIB) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
+        for number, size in enumerate((MIB - 1, 40, MIB)):
+            writer.inbox.claim(MIB, 5.0)[:] = sample(number, MIB)
+            writer.inbox.commit(size)
+            assert take(reader, 1) == [sample(number, MIB)[:size]]
+
+
 def test_what_is_too_large_is_refused_with_its_limit(runtime_dir: Path, tmp_path: Path) -> None:
     """Method: over the node's limit; over what a journal takes; of no size."""
     with group(runtime_dir, 1, large_sample_max=MIB, journal_dir=tmp_path) as (one,):
