@@ -219,6 +219,7 @@ class System(Turns):
         self.alive.clear()
         self.listening.clear()
         self.waits.clear()
+        self.broken = None  # its traceback has all that ran when it was raised
         self.on_pass = self.on_kill = None
         self.keep_back = lambda _: 0
 

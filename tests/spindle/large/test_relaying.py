@@ -161,10 +161,11 @@ def test_when_all_have_failed_the_error_says_how(runtime_dir: Path, hosts: list[
                 await bring(two, 7, SIZE, [1])
         with source_at(one) as source:
             two.large.bringing._silence_s = two.large.handing._silence_s = 30.0
-            await until(lambda: not one.large.handing._asked)
+            await until(lambda: not one.large.handing._asked)  # what was given up
             want = asyncio.ensure_future(bring(two, 7, SIZE, [1]))
             await until(lambda: one.large.handing._asked or (one.large.ways and any(
-                giver._wanted for giver in one.large.ways._givers.values())))
+                wanted.source is source.filling
+                for giver in one.large.ways._givers.values() for wanted in tuple(giver._wanted))))
             source.end("node 9 has gone")
             with pytest.raises(SampleMissing, match="node 1 doesn't give it: node 9 has gone"):
                 await want

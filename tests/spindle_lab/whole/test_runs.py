@@ -6,6 +6,7 @@ purpose must be found by seeds alone.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import random
@@ -18,6 +19,7 @@ from unittest.mock import patch
 
 import pytest
 
+from spindle.node.node import Node
 from spindle_lab.whole.batch import having, run_seeds, shrunk
 from spindle_lab.whole.faults import Faults
 from spindle_lab.whole.probes import EXPECTED
@@ -284,6 +286,10 @@ def test_who_waits_for_a_view_that_has_come_is_found(monkeypatch: pytest.MonkeyP
     assert summary.failed and summary.failed[0].broken in ("E1", "L1")
 
 
+def nodes() -> int:
+    return sum(isinstance(one, Node) for one in gc.get_objects())
+
+
 def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer that takes in a history however little room its log has."""
     from spindle.restart.catching_up import CatchingUp
@@ -294,6 +300,11 @@ def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(CatchingUp, "_room", room)
     summary = run_seeds(range(80, 200), jobs=1, failures_max=1)
     assert summary.failed and summary.failed[0].broken == "Q1"
+    # A node that what was raised keeps for longer would close its descriptors when others have their numbers.
+    gc.collect()
+    before = nodes()
+    assert run_seed(summary.failed[0].seed).broken == "Q1"
+    assert nodes() == before, "nodes of a broken run outlive it"
 
 
 def test_who_runs_short_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +333,6 @@ def test_a_failing_seed_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None
 def test_nothing_of_a_run_stays_behind() -> None:
     """Descriptors, what stood in for the standard library, and sessions that nobody has closed (those of liars): what
     these would do at the end of this process is undone, or they would keep all that there was in their run."""
-    import gc
     import threading
     import time
     import weakref
