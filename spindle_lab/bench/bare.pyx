@@ -14,7 +14,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from spindle_lab.bench.payload cimport (
-    PAYLOAD_SENDER_SHIFT, PAYLOAD_SIZE_MIN, payload_fill, payload_sum, payload_sum_expected,
+    PAYLOAD_SENDER_SHIFT, PAYLOAD_SIZE_MIN, payload_fill, payload_memory, payload_sum, payload_sum_expected,
 )
 from spindle_core.atomics cimport monotonic_ns, u64_load_acquire, u64_store_release
 from spindle_core.events cimport sched_yield
@@ -88,7 +88,7 @@ def run_limit(list rows, int rank, list sending, uint64_t count, size_t size, ui
     cdef uint64_t to_send = count if sending[rank] else 0
     cdef uint64_t *my_published = <uint64_t *>base[rank]
     cdef uint8_t *my_slots = base[rank] + ROW_SLOTS_OFFSET
-    cdef uint8_t *hot = <uint8_t *>malloc(stride)
+    cdef uint8_t *hot = payload_memory(stride)
     cdef uint64_t sent = 0, received = 0, filled_sum = 0, received_sum = 0, yields = 0
     cdef uint64_t wanted = count * n_rings
     cdef uint64_t published, free_until, n, k, idle_since, start, end

@@ -5,10 +5,10 @@ each payload out and sums the copy: the same work as that of the bare loops in b
 """
 from libc.stddef cimport size_t
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from spindle_lab.bench.payload cimport PAYLOAD_SIZE_MIN, payload_fill
+from spindle_lab.bench.payload cimport PAYLOAD_SIZE_MIN, payload_fill, payload_memory
 from spindle_lab.bench.tally cimport Tally, tally_t, tally_take
 from spindle_core.atomics cimport monotonic_ns, u64_load_relaxed
 from spindle_core.hot_path cimport claim_slots, commit_slots, slot_payload
@@ -59,7 +59,7 @@ cdef class CoreReceiver:
     def __cinit__(self, Tally tally not None, size_t size):
         self.tally = tally
         self.state.tally = &tally.state
-        self.state.hot = <uint8_t *>malloc(size)
+        self.state.hot = payload_memory(size)
         self.state.hot_size = size
         if self.state.hot == NULL:
             raise MemoryError()
