@@ -53,6 +53,8 @@ cdef class InboxWriter:
                        uint64_t key) except -1
     cdef int put_entry(self, Mapping memory, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
                        uint64_t key) except -1
+    cdef int put_number(self, uint64_t number, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
+                        uint64_t key) except -1
     cdef int commit_large(self, object size, uint64_t timestamp_ns, uint64_t key) except -1
     cdef int check_stamp(self, uint64_t timestamp_ns) except -1
     cdef int put(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,

@@ -240,9 +240,12 @@ cdef class InboxWriter:
     cdef int put_entry(self, Mapping memory, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
                        uint64_t key) except -1:
         """Fills a slot with the entry of a large sample, which the node takes."""
-        cdef slot_header *h
-        cdef uint64_t number = self.beside.hand_over(memory)
-        h = <slot_header *>self.free_slot(timeout_s)
+        return self.put_number(self.beside.hand_over(memory), timestamp_ns, timeout_s, tag, key)
+
+    cdef int put_number(self, uint64_t number, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
+                        uint64_t key) except -1:
+        """The same, of one that was handed over by this number."""
+        cdef slot_header *h = <slot_header *>self.free_slot(timeout_s)
         h.index = self.next
         h.size = sizeof(large_entry)
         h.kind = SLOT_DATA | SLOT_LARGE

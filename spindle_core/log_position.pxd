@@ -26,7 +26,7 @@ cdef class LogPosition:
     cdef readonly object behind              # place in the order behind all that the copy stands for; None without one
 
     cdef public object opener                # what gives the bytes of large samples; None: nothing does
-    cdef public bint entries                 # large samples are given out as their entries, by take_pairs() alone
+    cdef public bint entries                 # take_pairs() gives out a large sample as its entry, and alone
     cdef Mapping large                       # those of the last one that was opened
     cdef uint64_t large_id
 

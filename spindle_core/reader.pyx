@@ -164,18 +164,19 @@ cdef class LogReader:
         cdef uint64_t size, position, view_id, sequence
         cdef list out = []
         cdef object payload, info
+        cdef bint alone
         cdef Mapping large
         cdef large_entry entry
         self.usable()
         check_info_type(info_type)
         while n > 0:
             r = self.peek(&size)
-            if r == NULL:
+            alone = r != NULL and r.kind == LOG_LARGE and self.entries
+            if r == NULL or (alone and out):
                 break
-            position = self.position
-            view_id, sequence = r.view_id, r.sequence
+            position, view_id, sequence = self.position, r.view_id, r.sequence
             large = None
-            if r.kind == LOG_LARGE and not self.entries:
+            if r.kind == LOG_LARGE and not alone:
                 record = r[0]
                 large = self.open_large(r, &entry)
                 if large is None:
@@ -188,14 +189,13 @@ cdef class LogReader:
             else:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
                 info = make_info(info_type, r, self.index)
-            if self.position != position:
-                continue   # as in take
-            if large is None and not self.still_there(position):
-                self.overtaken()
-                continue
+            if self.position != position or (large is None and not self.still_there(position)):
+                if self.position == position:
+                    self.overtaken()
+                continue   # else as in take
             out.append((payload, info))
             self.taken(size, view_id, sequence)
-            n -= 1
+            n = 0 if alone else n - 1
         self.publish_position()
         return out
 

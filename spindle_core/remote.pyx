@@ -28,7 +28,7 @@ from spindle_core.hot_path cimport log_refresh_cursors, log_set_blocked
 from spindle_core.events cimport c_close, end_clear, end_fd, end_ring, event_ring, event_wait
 from spindle_core.inbox cimport Inbox, inbox_t
 from spindle_core.inbox_writer cimport InboxWriter
-from spindle_core.layout cimport BELL_MAGIC, bell_page, record_stride, slot_header
+from spindle_core.layout cimport BELL_MAGIC, SLOT_LARGE, bell_page, large_entry, record_stride, slot_header
 from spindle_core.memory cimport Mapping
 from spindle_core.reader cimport LogReader
 
@@ -96,27 +96,33 @@ cdef class Outbox(Inbox):
         self.keep = keep
 
     def take(self, uint64_t until, Py_ssize_t bytes_max):
-        """[(payload, source timestamp, tag, key)] of the next messages below index `until`, in their order: at least
-        one if there is any, then no more than `bytes_max` bytes."""
+        """[(payload, source timestamp, tag, key, number)] of the next messages below index `until`, in their order: at
+        least one if there is any, then no more than `bytes_max` bytes. One that names a large sample comes alone, and
+        has its number and no payload; the others have the number 0."""
         cdef inbox_t *s = &self.state
         cdef slot_header *h
         # SYNC POINT: commit. Pairs with InboxWriter.publish(): slots before the count.
         cdef uint64_t end = u64_load_acquire(&s.header.committed) if self.ring.base != NULL else 0
         cdef list out = []
+        cdef bint large
         cdef Py_ssize_t bytes_taken = 0
         if end > until:
             end = until
         while self.taken < end:
             h = <slot_header *>(s.slots + (self.taken & (s.ring - 1)) * s.stride)
             bytes_taken += h.size
-            if out and bytes_taken > bytes_max:
+            large = h.kind & SLOT_LARGE != 0
+            if out and (large or bytes_taken > bytes_max):
                 break
             if h.source_ns <= self.last_ns:
                 h.source_ns = self.last_ns + 1
             self.last_ns = h.source_ns
-            payload = PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)
-            out.append((payload, h.source_ns, h.tag, h.run))
             self.taken += 1
+            if large:
+                out.append((b"", h.source_ns, h.tag, h.run, (<large_entry *>(<char *>h + sizeof(slot_header))).id))
+                break
+            payload = PyBytes_FromStringAndSize(<char *>h + sizeof(slot_header), h.size)
+            out.append((payload, h.source_ns, h.tag, h.run, 0))
         return out
 
     def index_after(self, uint64_t last_ns):
@@ -165,6 +171,11 @@ cdef class Outbox(Inbox):
 cdef class ArrivalLog(DeliveryLog):
     """The log of one reader, whose messages come over a network."""
 
+    @property
+    def tail(self):
+        """Bytes of the log (as log_cost counts) that have come."""
+        return self.state.tail
+
     def passed(self):
         """Bytes of the log (as log_cost counts) that its reader is done with."""
         log_refresh_cursors(&self.state)
@@ -187,7 +198,8 @@ cdef class RelayWriter(InboxWriter):
     """A node's own end of the inbox of a writer elsewhere: never waits, and tells what becomes of its messages."""
 
     def relay(self, messages):
-        """Commits messages, each with `payload`, `source_ns`, `tag` and `key`; publishes them together.
+        """Commits messages, each with `payload`, `source_ns`, `tag`, `key` and `large`; publishes them together. large: not
+        0: the number of a large sample that was handed over, in place of a payload.
 
         Raises ValueError if their timestamps don't increase or a tag has more than 8 bits, WriteTimeout if there is no
         room, MessageTooLarge.
@@ -202,7 +214,10 @@ cdef class RelayWriter(InboxWriter):
                     raise ValueError(f"source timestamp {source_ns} comes after {self.last_ns}")
                 if one.tag > 255:
                     raise ValueError(f"a message can't have the tag {one.tag}; 255 is the largest")
-                self.put(payload, len(payload), source_ns, 0.0, one.tag, one.key)
+                if one.large:
+                    self.put_number(one.large, source_ns, 0.0, one.tag, one.key)
+                else:
+                    self.put(payload, len(payload), source_ns, 0.0, one.tag, one.key)
                 self.last_ns = source_ns
         finally:
             self.publish()

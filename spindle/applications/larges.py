@@ -4,6 +4,7 @@ Rules:
 - The memory is the node's, and counts for the application's user until the sample is handed over. What is handed over
   can't be mapped to be written any more, or is refused.
 - A reader opens samples of its own topic, by the ids that it finds in its log.
+- What an application elsewhere fills comes in pieces, from the first byte to the last.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from spindle.errors import ConfigError, SpindleError
+from spindle.errors import ConfigError, SpindleError, shortage
+from spindle.large.store import write_whole
 from spindle.proto import attach_pb2 as pb
 
 if TYPE_CHECKING:
     from spindle.applications.open_ports import OpenPort, OpenPorts
     from spindle.applications.quotas import Quota
     from spindle.node.node import Node
+    from spindle.proto import relay_pb2 as rb
 
 MADE_MAX = 64  # samples of one application that are being filled
 WAIT_S_MAX = 10.0  # for room, of one request
@@ -29,6 +32,7 @@ class _Made:
     topic: str
     fd: int
     size: int
+    filled: int = 0  # bytes that came from an application elsewhere
 
 
 class ApplicationLarges:
@@ -71,11 +75,34 @@ class ApplicationLarges:
             raise SpindleError(f"a writer of topic {port.topic!r} was closed while it waited for memory")
         return pb.Reply(large=pb.LargeMade(number=number)), [fd]
 
+    def fill(self, piece: rb.Piece) -> None:
+        """From an application elsewhere. Raises SpindleError."""
+        made = self._of_writer(piece.number, piece.port)
+        if piece.at != made.filled or not 0 < len(piece.content) <= made.size - made.filled:
+            raise SpindleError(f"a piece of {len(piece.content)} bytes at {piece.at} of a large sample of {made.size} "
+                               f"bytes, of which {made.filled} have come")
+        try:
+            write_whole(made.fd, piece.content, piece.at)
+        except OSError as error:
+            raise shortage(error, f"a large sample of {made.size} bytes") or SpindleError(str(error)) from error
+        made.filled += len(piece.content)
+
+    def hand_over_filled(self, port: int, number: int) -> None:
+        """As hand_over(), of one that came in pieces. Raises SpindleError."""
+        made = self._of_writer(number, port)
+        if made.filled != made.size:
+            raise SpindleError(f"{made.filled} bytes came of a large sample of {made.size} bytes")
+        self.hand_over(pb.HandOverLarge(port=port, number=number))
+
+    def _of_writer(self, number: int, port: int) -> _Made:
+        made = self._made.get(number)
+        if made is None or made.port != port:
+            raise SpindleError(f"{self._ports.label} has no large sample {number} of that writer")
+        return made
+
     def hand_over(self, wanted: pb.HandOverLarge) -> tuple[pb.Reply, list[int]]:
         """The answer. Raises SpindleError; the sample is gone then."""
-        made = self._made.get(wanted.number)
-        if made is None or made.port != wanted.port:
-            raise SpindleError(f"{self._ports.label} has no large sample {wanted.number} of that writer")
+        made = self._of_writer(wanted.number, wanted.port)
         port = self._writer(wanted.port)
         assert port.writer is not None
         del self._made[wanted.number]

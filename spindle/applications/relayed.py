@@ -29,8 +29,10 @@ from spindle.applications.application import QUEUE_BYTES_MAX, Answer, Applicatio
 from spindle.applications.open_ports import OpenPort
 from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError, shortage
 from spindle.group.levels import Level
+from spindle.large.store import PIECE_BYTES
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
+from spindle.relay.cost import large_cost
 from spindle.transport.wire import ConnectionEnded
 from spindle.waiting import within
 
@@ -64,9 +66,22 @@ class Feed:
     number: int
     reader: LogReader
     stride_max: int
+    topic: str
     credit: int = 0
     sent: int = 0
     lost: int = 0  # messages lost, as it was last told
+    gone: int = 0  # of them, large samples whose bytes this node has given up
+    large: Large | None = None  # the one that goes now
+
+
+@dataclasses.dataclass(eq=False)
+class Large:
+    """A large sample on its way to a reader: its bytes, and the message that goes behind them."""
+
+    fd: int
+    size: int
+    delivery: rb.Delivery
+    at: int = 0
 
 
 @dataclasses.dataclass(eq=False)
@@ -154,6 +169,8 @@ class RelayedApplication(Application):
         self._room.release()  # only requests run at the same time
         if kind == "messages":
             self._take_messages(side.messages)
+        elif kind == "piece":
+            self._take_piece(side.piece)
         elif kind == "credit":
             self._take_credit(side.credit)
         elif kind == "begin":
@@ -215,6 +232,7 @@ class RelayedApplication(Application):
             self._intakes[number] = self._intake(number, port, spec.stamped)
         reply.writer.slots = port.slots
         reply.writer.sent_ns = sent_ns
+        reply.writer.large_max = self._node.large_samples.size_max(spec)
         return reply, []
 
     @contextlib.asynccontextmanager
@@ -258,11 +276,25 @@ class RelayedApplication(Application):
         try:
             if not messages.messages:
                 intake.writer.give_sign_of_life()
+            for one in messages.messages:
+                if one.large:
+                    self._larges.hand_over_filled(messages.port, one.large)
             intake.writer.relay(messages.messages)
             self._all.relayed.taken += len(messages.messages)
             self._all.relayed.taken_bytes += sum(len(one.payload) for one in messages.messages)
         except (ValueError, SpindleError, TimeoutError) as error:
             raise WireError(f"messages for port {messages.port} are refused: {error}") from None
+
+    def _take_piece(self, piece: rb.Piece) -> None:
+        if piece.port not in self._intakes:
+            if 0 < piece.port <= self._newest_port:
+                return  # sent before it heard that the port is closed
+            raise WireError(f"a piece for port {piece.port}, which is no writer of this application")
+        try:
+            self._larges.fill(piece)
+            self._all.relayed.taken_bytes += len(piece.content)
+        except SpindleError as error:
+            raise WireError(f"a piece for port {piece.port} is refused: {error}") from None
 
     def _progressed(self, intake: Intake) -> None:
         intake.writer.clear()
@@ -294,7 +326,8 @@ class RelayedApplication(Application):
         spec = self._topic(port.topic).spec
         self._adjust_limits(spec.size_max)
         reader = reader_of(self._node.engine, port, skips=goes_on and spec.level.ordered)
-        feed = Feed(number, reader, log_cost(spec.size_max))
+        reader.entries = True
+        feed = Feed(number, reader, log_cost(spec.size_max), port.topic)
         asyncio.get_running_loop().add_reader(reader.fileno(), self._data, feed)
         return feed
 
@@ -333,37 +366,68 @@ class RelayedApplication(Application):
 
     def _more(self, feed: Feed) -> bool:
         """True if there is something to send at once; otherwise the log will ring, or credit comes."""
-        return feed.sent < feed.credit and feed.reader.arm() and feed.reader.pending > 0
+        return feed.large is not None or feed.sent < feed.credit and feed.reader.arm() and feed.reader.pending > 0
 
     def _feed_some(self, feed: Feed) -> bool:
         """One batch, as far as it is granted; True if there was any."""
         from spindle_core.remote import log_cost
 
+        if feed.large is not None:
+            self._feed_piece(feed, feed.large)
+            return True
         if feed.sent >= feed.credit:
             return False
         messages: list[rb.Delivery] = []
         size = 0
-        while size < BATCH_BYTES and len(messages) < BATCH_MESSAGES and feed.sent < feed.credit:
+        while feed.large is None and size < BATCH_BYTES and len(messages) < BATCH_MESSAGES and feed.sent < feed.credit:
             room = min(feed.credit - feed.sent, BATCH_BYTES - size)
             pairs = feed.reader.take_pairs(max(1, min(BATCH_MESSAGES - len(messages), room // feed.stride_max)))
             if not pairs:
                 break
             for payload, info in pairs:
-                size += len(payload)
-                feed.sent += log_cost(len(payload))
-                messages.append(rb.Delivery(
+                delivery = rb.Delivery(
                     payload=payload, sender=info.sender, sequence=info.sequence, view_id=info.view_id,
                     source_ns=info.source_timestamp, writer_id=info.writer, reception_ns=info.reception_timestamp,
-                    relay=info.relay, tag=info.tag))
-        lost = feed.reader.lost
+                    relay=info.relay, tag=info.tag, large=info.large)
+                if info.large and not self._begin_large(feed, delivery):
+                    continue
+                size += len(payload)
+                feed.sent += log_cost(len(payload))
+                if not info.large:
+                    messages.append(delivery)
+        lost = feed.reader.lost + feed.gone
         if not messages and lost == feed.lost:
-            return False
+            return feed.large is not None
         deliveries = rb.Deliveries(port=feed.number, messages=messages, lost=lost - feed.lost)
         feed.lost = lost
         self._all.relayed.given += len(messages)
         self._all.relayed.given_bytes += size
         self._send_side(rb.NodeSide(deliveries=deliveries))
         return True
+
+    def _begin_large(self, feed: Feed, delivery: rb.Delivery) -> bool:
+        """Its pieces go next; False if this node has it no more, and it counts as lost. Opened at once: that the reader
+        has taken it lets the node give it up."""
+        from spindle_core.larges import entry_of
+
+        found = self._node.large_samples.open(feed.topic, entry_of(delivery.payload)[0])
+        if found is None:
+            feed.gone += 1
+            return False
+        feed.large = Large(*found, delivery)
+        feed.sent += large_cost(feed.large.size)
+        return True
+
+    def _feed_piece(self, feed: Feed, large: Large) -> None:
+        """The next piece of a large sample, and behind the last one the message that names it."""
+        content = os.pread(large.fd, PIECE_BYTES, large.at)
+        self._send_side(rb.NodeSide(piece=rb.Piece(port=feed.number, size=large.size, at=large.at, content=content)))
+        large.at += len(content)
+        if large.at >= large.size:
+            end_large(feed)
+            self._all.relayed.given += 1
+            self._all.relayed.given_bytes += large.size
+            self._send_side(rb.NodeSide(deliveries=rb.Deliveries(port=feed.number, messages=[large.delivery])))
 
     def _send_side(self, side: rb.NodeSide) -> None:
         with contextlib.suppress(WireError):
@@ -381,6 +445,7 @@ class RelayedApplication(Application):
         if feed is not None:
             loop.remove_reader(feed.reader.fileno())
             feed.reader.close()
+            end_large(feed)
         if port.writer is not None and self._ended:
             port.writer.farewell = 0  # its application goes on at another node; this is no end
             if port.writer.lease is not None:
@@ -401,6 +466,13 @@ class RelayedApplication(Application):
             with contextlib.suppress(asyncio.TimeoutError):
                 await within(min(STOPPING_POLL_S, lease.duration_ns / 1e9), self._over.wait())
         writer.farewell = lease.lapse  # once more: what was said may not have gone yet
+
+
+def end_large(feed: Feed) -> None:
+    """The large sample that goes to it, if one does, goes no further."""
+    large, feed.large = feed.large, None
+    if large is not None:
+        os.close(large.fd)
 
 
 def in_frame(body: bytes) -> bytes:

@@ -99,7 +99,7 @@ class RemoteSession(Session):
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
         with _told_what_ran_out(f"a writer of topic {topic!r}"):
             writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease,
-                                  type_)
+                                  type_, self._channel._changed)
             info = self._channel.open_writer(writer)
         return RemoteWriterHandle(self, writer, info)
 

@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError
 from spindle.client.channel import THREAD_END_S, Dispatcher
 from spindle.client.finding import Finder
 from spindle.client.nodes import NodeAddresses, close_quietly
+from spindle.client.remote_larges import AGAIN_S, ASK_MS
 from spindle.client.remote_link import Link, Lost
 from spindle.client.remote_notices import RemoteNotices
 from spindle.client.remote_requests import REQUEST_TIMEOUT_S, SILENCE_S, RemoteRequests
@@ -39,6 +40,7 @@ from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import Frame
 
 if TYPE_CHECKING:
+    from spindle.client.remote_larges import Sending
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
     from spindle.group.topics import TopicInfo
 
@@ -148,6 +150,9 @@ class RemoteChannel(RemoteRequests):
         with self._changed:
             self._writers = tuple(one for one in self._writers if one is not writer)
         self._close_port(writer)
+        with self._flow:
+            writer.sending = None
+            writer.larges.close()
 
     def close_reader(self, reader: RemoteReader) -> None:
         with self._changed:
@@ -202,7 +207,7 @@ class RemoteChannel(RemoteRequests):
                 if not self._move():
                     self.bell.doze()
                     if not self._move():
-                        self.bell.wait(IDLE_S)
+                        self.bell.wait(AGAIN_S if any(one.sending for one in self._writers) else IDLE_S)
                     self.bell.awake()
             except Lost:
                 self.bell.wait(0.01)  # the keeper is about to notice
@@ -233,7 +238,37 @@ class RemoteChannel(RemoteRequests):
                             rb.Message(payload=payload, source_ns=ns, tag=tag, key=key)
                             for payload, ns, tag, key in batch])))
                     moved = True
+                if port and writer.sending is not None:
+                    moved |= self._move_large(link, writer, port, writer.sending)
         return moved
+
+    def _move_large(self, link: Link, writer: RemoteWriter, port: int, large: Sending) -> bool:
+        """The next step of a large sample: the node is asked for its memory, which has to answer, gets its bytes, piece
+        by piece, and then the message that names it. True if there may be more to do. Raises Lost."""
+        if not large.number:
+            if large.call is None:
+                if time.monotonic() >= large.again_s:
+                    large.call = self._send_call(link, {"make_large": pb.MakeLarge(
+                        port=port, size=large.size, timeout_ms=ASK_MS)})
+                return False
+            if not large.call.answered.is_set():
+                return False
+            call, large.call = large.call, None
+            if call.error is not None or call.reply is None:  # it is short of something, or ends
+                large.again_s = time.monotonic() + AGAIN_S
+                return False
+            large.number = call.reply.large.number
+            return True
+        if large.at < large.size:
+            at, content = large.at, large.piece()
+            link.send(rb.ClientSide(piece=rb.Piece(port=port, number=large.number, at=at, content=content)))
+            return True
+        if not writer.may_name_large:
+            return False
+        link.send(rb.ClientSide(messages=rb.Messages(port=port, messages=[
+            rb.Message(source_ns=large.source_ns, tag=large.tag, key=large.key, large=large.number)])))
+        writer.sent_large()
+        return True
 
     # --- the keeper
 
@@ -282,6 +317,10 @@ class RemoteChannel(RemoteRequests):
             if reader is not None and reader in self._readers:
                 reader.take_in(side.deliveries)
                 self.bell.ring()
+        elif kind == "piece":
+            reader = link.readers.get(side.piece.port)
+            if reader is not None and reader in self._readers:
+                reader.take_piece(side.piece)
         elif kind == "progress":
             writer = link.writers.get(side.progress.port)
             if writer is not None and writer in self._writers:
@@ -298,6 +337,8 @@ class RemoteChannel(RemoteRequests):
             self._dispatcher.put(event_from_wire(message.event))
         else:
             self._answer(link, message)
+            if message.reply.WhichOneof("body") == "large" or any(one.sending for one in self._writers):
+                self.bell.ring()  # it may be what the pump waits for
 
     def _lose(self, link: Link) -> None:
         """The link is over: calls that wait for an answer ask again."""

@@ -12,12 +12,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from spindle.client.remote_larges import HELD_MAX, ArrivedLarges, KeptLarges, Sending
 from spindle.errors import WireError
 from spindle.group.levels import Level
 from spindle.group.position import Position, farthest, places
 from spindle.group.topics import choose_inbox_slots
 
 if TYPE_CHECKING:
+    import threading
+
     from spindle.group.leases import Lease
     from spindle.group.topics import TopicInfo
     from spindle.proto import attach_pb2 as pb
@@ -44,7 +47,7 @@ class RemoteWriter:
     """One writer: its ring, and what of it is on the way to the present node."""
 
     def __init__(self, bell: Bell, topic: TopicInfo, slots: int, endpoint: bytes, guid: bytes, farewell: int,
-                 lease: Lease | None, type_: bytes = b"") -> None:
+                 lease: Lease | None, type_: bytes, changed: threading.Condition) -> None:
         from spindle_core.ends import Loose
         from spindle_core.inbox_writer import InboxWriter
         from spindle_core.memory import Mapping
@@ -61,6 +64,9 @@ class RemoteWriter:
         progress, page = Mapping.attach(os.dup(self.outbox.progress.fd)), Mapping.attach(os.dup(bell.page.fd))
         with Loose.copies(self.outbox.their_fd, bell.fd) as fds:
             self.inbox = InboxWriter(ring, progress, fds.take(), page, fds.take(), stamped=topic.spec.stamped)
+        self.larges = self.inbox.beside = KeptLarges(topic.spec.name, changed, self.inbox)
+        self.sending: Sending | None = None  # the large sample that goes to the present node
+        self._large_sent = 0  # messages up to the last one that named such a one and went there
         self.writer_id = 0
         self.port = 0  # at the present node; 0: none
         self.known = False  # some node has it, or has had
@@ -81,11 +87,15 @@ class RemoteWriter:
                              lease=lease_to_wire(self._lease), type=self._type)
 
     def opened(self, reply: pb.WriterOpened) -> None:
-        """It is open there: what the group has had is acknowledged, the rest will be handed out again."""
+        """It is open there: what the group has had is acknowledged, the rest will be handed out again. Raises
+        SpindleError if that node doesn't take it."""
+        self.larges.check(reply.large_max)
         index = self.outbox.index_after(reply.sent_ns) if self.known else 0
         self.outbox.settle(index, index)  # of a logged topic it is on all disks by then
+        self.larges.settled(self.outbox.consumed)
         self.outbox.rewind(index)
         self._base, self._consumed, self._window = index, 0, reply.slots
+        self.sending, self._large_sent = None, index
         self.port, self.writer_id, self.known = reply.port, reply.writer_id, True
 
     def lost(self) -> None:
@@ -97,10 +107,27 @@ class RemoteWriter:
         self._endpoint, self._farewell = endpoint, farewell
 
     def batch(self) -> list[tuple[bytes, int, int, int]]:
-        """What may be sent now: payload, source timestamp, tag and key of each."""
+        """What may be sent now: payload, source timestamp, tag and key of each. None, but `sending`, if the next one is
+        a large sample; none as long as there is that."""
+        if self.sending is not None:
+            return []
         until = self._base + self._consumed + self._window
-        found: list[tuple[bytes, int, int, int]] = self.outbox.take(until, BATCH_BYTES)
-        return found
+        found = self.outbox.take(until, BATCH_BYTES)
+        if found and found[0][4]:
+            _, source_ns, tag, key, number = found[0]
+            fd, size = self.larges.sent(number, self.outbox.taken - 1)
+            self.sending = Sending(fd, size, source_ns, tag, key)
+            return []
+        return [one[:4] for one in found]
+
+    @property
+    def may_name_large(self) -> bool:
+        """The present node has taken over the message that named a large sample last: its inbox has one at a time."""
+        return self._base + self._consumed >= self._large_sent
+
+    def sent_large(self) -> None:
+        """The message that names it went, too."""
+        self.sending, self._large_sent = None, self.outbox.taken
 
     def gives_sign(self) -> bool:
         """True if its program has said that it lives since this was asked last."""
@@ -115,6 +142,7 @@ class RemoteWriter:
                                self._base + progress.persisted if progress.persisted else 0)
         except ValueError as error:
             raise WireError(f"topic {self.topic.spec.name!r}: {error}") from None
+        self.larges.settled(self.outbox.consumed)
 
     @property
     def unsettled(self) -> bool:
@@ -137,7 +165,10 @@ class RemoteReader:
         self._window = max(CREDIT_BYTES, 4 * largest)
         # One message more than is granted may come, and the end of the ring may stay empty if none fits there.
         timing = Timing(topic.spec.timing) if topic.spec.timing else None
-        self.log = ArrivalLog(capacity=self._window + 4 * largest, timing=timing)
+        self.larges = ArrivedLarges(topic.spec.name)
+        # What may come is bounded by what is granted, where the reader keeps all.
+        self.log = ArrivalLog(capacity=self._window + 4 * largest, timing=timing, larges=self.larges.core,
+                              large_max=1 << 62 if keep_all else HELD_MAX)
         cursor = Cursor(keep_all=keep_all)
         self.log.add_reader(cursor)
         self._cursor = cursor
@@ -148,7 +179,9 @@ class RemoteReader:
             log, page = Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(bell.page.fd))
             progress = Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
             with Loose.copies(cursor.their_fd, bell.fd) as fds:
-                return ArrivalReader(log, progress, fds.take(), page, fds.take(), place)
+                reader = ArrivalReader(log, progress, fds.take(), page, fds.take(), place)
+            reader.opener = self.larges.open
+            return reader
 
         self._new_reader = new_reader
         self._cost = log_cost
@@ -201,6 +234,7 @@ class RemoteReader:
         self.continued = reply.continued
         self.port = reply.port
         self._came_before, self._granted = self._came, 0
+        self.larges.begin()
 
     def lost(self) -> None:
         """Its node is gone."""
@@ -210,16 +244,26 @@ class RemoteReader:
         """What is said of it has changed, for the next node."""
         self._endpoint = endpoint
 
+    def take_piece(self, piece: rb.Piece) -> None:
+        """Of a large sample of the present node. Raises WireError if it is more than was granted, NoResources."""
+        if self._came - self._came_before >= self._granted:
+            raise WireError(f"topic {self.topic.spec.name!r}: more came than was granted")
+        self.larges.take_piece(piece)
+
     def take_in(self, deliveries: rb.Deliveries) -> None:
-        """Messages of the present node, into the log. Raises WireError if they are more than was granted."""
+        """Messages of the present node, into the log. Raises WireError if they are more than was granted, NoResources.
+        """
         append, cost = self.log.append, self._cost
         for one in deliveries.messages:
             if len(one.payload) > self.topic.spec.size_max or one.writer_id > 0xFFFF or one.tag > 0xFF:
                 raise WireError(f"topic {self.topic.spec.name!r}: a message can't be of this topic")
-            if not append(one.payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
-                          one.reception_ns, one.relay, one.tag):
+            payload, beside = self.larges.take(one.payload) if one.large else (one.payload, 0)
+            if not append(payload, one.sender, one.sequence, one.view_id, one.source_ns, one.writer_id,
+                          one.reception_ns, one.relay, one.tag, 0, one.large):
                 raise WireError(f"topic {self.topic.spec.name!r}: more messages came than there is room for")
-            self._came += cost(len(one.payload))
+            if one.large:
+                self.larges.appended(self.log.tail, beside)
+            self._came += cost(len(payload)) + beside
             self._place = one.view_id, one.sequence + 1
         if deliveries.lost and self.reader is not None:
             self.reader.count_lost(deliveries.lost)
@@ -228,16 +272,23 @@ class RemoteReader:
         """Bytes that the node may have sent in all, if it is worth telling it now; else 0."""
         done = self._came
         if self.keep_all:
-            done = self.log.passed()
+            done = self._passed()
             self.log.ask_to_ring(self._came - done > self._window // 2)
-            done = self.log.passed()  # again: the reader may have made room before it saw that it has to ring
+            done = self._passed()  # again: the reader may have made room before it saw that it has to ring
+        self.log.sweep_larges()
+        self.larges.let_go()
         granted = self._window + done - self._came_before
         if granted - self._granted < self._window // 4 and self._granted:
             return 0
         self._granted = granted
         return granted
 
+    def _passed(self) -> int:
+        place = self.log.passed()
+        return int(place) + self.larges.passed(place)
+
     def close(self) -> None:
         if self.reader is not None:
             self.reader.close()
         self.log.close()
+        self.larges.close()

@@ -23,6 +23,7 @@ from spindle.errors import ConfigError, NodeStopped, SampleMissing, SampleUnfit,
 
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 SIZE_MAX = 4 << 30  # bytes of one sample
+PIECE_BYTES = 256 << 10  # of one on its way between a node and an application elsewhere
 
 
 def make(size: int) -> int:
@@ -62,6 +63,14 @@ def filling(fd: int, size: int) -> Iterator[memoryview]:
         raise _short(error, size) from error
     with mapped, memoryview(mapped) as view:
         yield view
+
+
+def write_whole(fd: int, content: bytes, at: int) -> None:
+    """All of it. Raises OSError."""
+    with memoryview(content) as left:
+        done = 0
+        while done < len(left):
+            done += os.pwrite(fd, left[done:], at + done)
 
 
 def seal(fd: int) -> None:

@@ -379,18 +379,20 @@ class RegionOffered(_message.Message):
     def __init__(self, key: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
 
 class WriterOpened(_message.Message):
-    __slots__ = ("port", "topic", "writer_id", "slots", "sent_ns")
+    __slots__ = ("port", "topic", "writer_id", "slots", "sent_ns", "large_max")
     PORT_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_ID_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     SENT_NS_FIELD_NUMBER: _ClassVar[int]
+    LARGE_MAX_FIELD_NUMBER: _ClassVar[int]
     port: int
     topic: TopicInfo
     writer_id: int
     slots: int
     sent_ns: int
-    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ..., slots: _Optional[int] = ..., sent_ns: _Optional[int] = ...) -> None: ...
+    large_max: int
+    def __init__(self, port: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer_id: _Optional[int] = ..., slots: _Optional[int] = ..., sent_ns: _Optional[int] = ..., large_max: _Optional[int] = ...) -> None: ...
 
 class ReaderOpened(_message.Message):
     __slots__ = ("port", "topic", "start", "continued", "ends", "table", "said_ns", "types")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19spindle/proto/relay.proto\x12\rspindle.relay\"\xa4\x01\n\nClientSide\x12%\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x14.spindle.relay.BeginH\x00\x12\x11\n\x07request\x18\x02 \x01(\x0cH\x00\x12+\n\x08messages\x18\x03 \x01(\x0b\x32\x17.spindle.relay.MessagesH\x00\x12\'\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x15.spindle.relay.CreditH\x00\x42\x06\n\x04\x62ody\"\x80\x01\n\x08NodeSide\x12\x0e\n\x04node\x18\x01 \x01(\x0cH\x00\x12/\n\ndeliveries\x18\x02 \x01(\x0b\x32\x19.spindle.relay.DeliveriesH\x00\x12+\n\x08progress\x18\x03 \x01(\x0b\x32\x17.spindle.relay.ProgressH\x00\x42\x06\n\x04\x62ody\"%\n\x05\x42\x65gin\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x0c\n\x04turn\x18\x02 \x01(\x04\"B\n\x08Messages\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.spindle.relay.Message\"G\n\x07Message\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsource_ns\x18\x02 \x01(\x06\x12\x0b\n\x03tag\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x04 \x01(\x06\"%\n\x06\x43redit\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"S\n\nDeliveries\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12)\n\x08messages\x18\x02 \x03(\x0b\x32\x17.spindle.relay.Delivery\x12\x0c\n\x04lost\x18\x03 \x01(\x04\"\xa6\x01\n\x08\x44\x65livery\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\r\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0f\n\x07view_id\x18\x04 \x01(\x04\x12\x11\n\tsource_ns\x18\x05 \x01(\x06\x12\x11\n\twriter_id\x18\x06 \x01(\r\x12\x14\n\x0creception_ns\x18\x07 \x01(\x06\x12\r\n\x05relay\x18\x08 \x01(\r\x12\x0b\n\x03tag\x18\t \x01(\r\"S\n\x08Progress\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12\x10\n\x08\x63onsumed\x18\x02 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x01(\x04\x12\x11\n\tpersisted\x18\x04 \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19spindle/proto/relay.proto\x12\rspindle.relay\"\xcb\x01\n\nClientSide\x12%\n\x05\x62\x65gin\x18\x01 \x01(\x0b\x32\x14.spindle.relay.BeginH\x00\x12\x11\n\x07request\x18\x02 \x01(\x0cH\x00\x12+\n\x08messages\x18\x03 \x01(\x0b\x32\x17.spindle.relay.MessagesH\x00\x12\'\n\x06\x63redit\x18\x04 \x01(\x0b\x32\x15.spindle.relay.CreditH\x00\x12%\n\x05piece\x18\x05 \x01(\x0b\x32\x14.spindle.relay.PieceH\x00\x42\x06\n\x04\x62ody\"\xa7\x01\n\x08NodeSide\x12\x0e\n\x04node\x18\x01 \x01(\x0cH\x00\x12/\n\ndeliveries\x18\x02 \x01(\x0b\x32\x19.spindle.relay.DeliveriesH\x00\x12+\n\x08progress\x18\x03 \x01(\x0b\x32\x17.spindle.relay.ProgressH\x00\x12%\n\x05piece\x18\x04 \x01(\x0b\x32\x14.spindle.relay.PieceH\x00\x42\x06\n\x04\x62ody\"%\n\x05\x42\x65gin\x12\x0e\n\x06\x63lient\x18\x01 \x01(\x0c\x12\x0c\n\x04turn\x18\x02 \x01(\x04\"B\n\x08Messages\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12(\n\x08messages\x18\x02 \x03(\x0b\x32\x16.spindle.relay.Message\"V\n\x07Message\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x11\n\tsource_ns\x18\x02 \x01(\x06\x12\x0b\n\x03tag\x18\x03 \x01(\r\x12\x0b\n\x03key\x18\x04 \x01(\x06\x12\r\n\x05large\x18\x05 \x01(\x04\"P\n\x05Piece\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12\x0e\n\x06number\x18\x02 \x01(\x04\x12\x0c\n\x04size\x18\x03 \x01(\x04\x12\n\n\x02\x61t\x18\x04 \x01(\x04\x12\x0f\n\x07\x63ontent\x18\x05 \x01(\x0c\"%\n\x06\x43redit\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12\r\n\x05\x62ytes\x18\x02 \x01(\x04\"S\n\nDeliveries\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12)\n\x08messages\x18\x02 \x03(\x0b\x32\x17.spindle.relay.Delivery\x12\x0c\n\x04lost\x18\x03 \x01(\x04\"\xb5\x01\n\x08\x44\x65livery\x12\x0f\n\x07payload\x18\x01 \x01(\x0c\x12\x0e\n\x06sender\x18\x02 \x01(\r\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0f\n\x07view_id\x18\x04 \x01(\x04\x12\x11\n\tsource_ns\x18\x05 \x01(\x06\x12\x11\n\twriter_id\x18\x06 \x01(\r\x12\x14\n\x0creception_ns\x18\x07 \x01(\x06\x12\r\n\x05relay\x18\x08 \x01(\r\x12\x0b\n\x03tag\x18\t \x01(\r\x12\r\n\x05large\x18\n \x01(\x08\"S\n\x08Progress\x12\x0c\n\x04port\x18\x01 \x01(\x04\x12\x10\n\x08\x63onsumed\x18\x02 \x01(\x04\x12\x14\n\x0c\x61\x63knowledged\x18\x03 \x01(\x04\x12\x11\n\tpersisted\x18\x04 \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,21 +32,23 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'spindle.proto.relay_pb2', _
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_CLIENTSIDE']._serialized_start=45
-  _globals['_CLIENTSIDE']._serialized_end=209
-  _globals['_NODESIDE']._serialized_start=212
-  _globals['_NODESIDE']._serialized_end=340
-  _globals['_BEGIN']._serialized_start=342
-  _globals['_BEGIN']._serialized_end=379
-  _globals['_MESSAGES']._serialized_start=381
-  _globals['_MESSAGES']._serialized_end=447
-  _globals['_MESSAGE']._serialized_start=449
-  _globals['_MESSAGE']._serialized_end=520
-  _globals['_CREDIT']._serialized_start=522
-  _globals['_CREDIT']._serialized_end=559
-  _globals['_DELIVERIES']._serialized_start=561
-  _globals['_DELIVERIES']._serialized_end=644
-  _globals['_DELIVERY']._serialized_start=647
-  _globals['_DELIVERY']._serialized_end=813
-  _globals['_PROGRESS']._serialized_start=815
-  _globals['_PROGRESS']._serialized_end=898
+  _globals['_CLIENTSIDE']._serialized_end=248
+  _globals['_NODESIDE']._serialized_start=251
+  _globals['_NODESIDE']._serialized_end=418
+  _globals['_BEGIN']._serialized_start=420
+  _globals['_BEGIN']._serialized_end=457
+  _globals['_MESSAGES']._serialized_start=459
+  _globals['_MESSAGES']._serialized_end=525
+  _globals['_MESSAGE']._serialized_start=527
+  _globals['_MESSAGE']._serialized_end=613
+  _globals['_PIECE']._serialized_start=615
+  _globals['_PIECE']._serialized_end=695
+  _globals['_CREDIT']._serialized_start=697
+  _globals['_CREDIT']._serialized_end=734
+  _globals['_DELIVERIES']._serialized_start=736
+  _globals['_DELIVERIES']._serialized_end=819
+  _globals['_DELIVERY']._serialized_start=822
+  _globals['_DELIVERY']._serialized_end=1003
+  _globals['_PROGRESS']._serialized_start=1005
+  _globals['_PROGRESS']._serialized_end=1088
 # @@protoc_insertion_point(module_scope)

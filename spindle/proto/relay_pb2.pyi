@@ -7,26 +7,30 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ClientSide(_message.Message):
-    __slots__ = ("begin", "request", "messages", "credit")
+    __slots__ = ("begin", "request", "messages", "credit", "piece")
     BEGIN_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     begin: Begin
     request: bytes
     messages: Messages
     credit: Credit
-    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., request: _Optional[bytes] = ..., messages: _Optional[_Union[Messages, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ...) -> None: ...
+    piece: Piece
+    def __init__(self, begin: _Optional[_Union[Begin, _Mapping]] = ..., request: _Optional[bytes] = ..., messages: _Optional[_Union[Messages, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class NodeSide(_message.Message):
-    __slots__ = ("node", "deliveries", "progress")
+    __slots__ = ("node", "deliveries", "progress", "piece")
     NODE_FIELD_NUMBER: _ClassVar[int]
     DELIVERIES_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    PIECE_FIELD_NUMBER: _ClassVar[int]
     node: bytes
     deliveries: Deliveries
     progress: Progress
-    def __init__(self, node: _Optional[bytes] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ...) -> None: ...
+    piece: Piece
+    def __init__(self, node: _Optional[bytes] = ..., deliveries: _Optional[_Union[Deliveries, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., piece: _Optional[_Union[Piece, _Mapping]] = ...) -> None: ...
 
 class Begin(_message.Message):
     __slots__ = ("client", "turn")
@@ -45,16 +49,32 @@ class Messages(_message.Message):
     def __init__(self, port: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Message, _Mapping]]] = ...) -> None: ...
 
 class Message(_message.Message):
-    __slots__ = ("payload", "source_ns", "tag", "key")
+    __slots__ = ("payload", "source_ns", "tag", "key", "large")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SOURCE_NS_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    LARGE_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     source_ns: int
     tag: int
     key: int
-    def __init__(self, payload: _Optional[bytes] = ..., source_ns: _Optional[int] = ..., tag: _Optional[int] = ..., key: _Optional[int] = ...) -> None: ...
+    large: int
+    def __init__(self, payload: _Optional[bytes] = ..., source_ns: _Optional[int] = ..., tag: _Optional[int] = ..., key: _Optional[int] = ..., large: _Optional[int] = ...) -> None: ...
+
+class Piece(_message.Message):
+    __slots__ = ("port", "number", "size", "at", "content")
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    port: int
+    number: int
+    size: int
+    at: int
+    content: bytes
+    def __init__(self, port: _Optional[int] = ..., number: _Optional[int] = ..., size: _Optional[int] = ..., at: _Optional[int] = ..., content: _Optional[bytes] = ...) -> None: ...
 
 class Credit(_message.Message):
     __slots__ = ("port", "bytes")
@@ -75,7 +95,7 @@ class Deliveries(_message.Message):
     def __init__(self, port: _Optional[int] = ..., messages: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., lost: _Optional[int] = ...) -> None: ...
 
 class Delivery(_message.Message):
-    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "tag")
+    __slots__ = ("payload", "sender", "sequence", "view_id", "source_ns", "writer_id", "reception_ns", "relay", "tag", "large")
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
     SENDER_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -85,6 +105,7 @@ class Delivery(_message.Message):
     RECEPTION_NS_FIELD_NUMBER: _ClassVar[int]
     RELAY_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
+    LARGE_FIELD_NUMBER: _ClassVar[int]
     payload: bytes
     sender: int
     sequence: int
@@ -94,7 +115,8 @@ class Delivery(_message.Message):
     reception_ns: int
     relay: int
     tag: int
-    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., tag: _Optional[int] = ...) -> None: ...
+    large: bool
+    def __init__(self, payload: _Optional[bytes] = ..., sender: _Optional[int] = ..., sequence: _Optional[int] = ..., view_id: _Optional[int] = ..., source_ns: _Optional[int] = ..., writer_id: _Optional[int] = ..., reception_ns: _Optional[int] = ..., relay: _Optional[int] = ..., tag: _Optional[int] = ..., large: bool = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("port", "consumed", "acknowledged", "persisted")

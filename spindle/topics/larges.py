@@ -30,14 +30,16 @@ from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit,
 from spindle.group.levels import Level
 from spindle.large import store as memory
 from spindle.large.routes import sources_for
-from spindle.restart.pieces import JOURNAL_SAMPLE_MAX
+from spindle.restart.pieces import JOURNAL_SAMPLE_MAX, entry_id
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.topics import TopicSpec
     from spindle.group.view import Topic, View
     from spindle.large.service import NodeLarge
+    from spindle.restart.pieces import Message
     from spindle.topics.ports import WriterPort
+    from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
 
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken
@@ -82,11 +84,16 @@ class LargeSamples:
 
     def check_size(self, spec: TopicSpec, size: int) -> None:
         """Raises TopicLimit, with the limit, unless a writer may have a sample of this size."""
-        limit, why = self._config.large_sample_max, "[topics] large_sample_max in the node's configuration"
-        if spec.level is Level.LOGGED and limit > JOURNAL_SAMPLE_MAX:
-            limit, why = JOURNAL_SAMPLE_MAX, "what a journal takes"
+        limit, why = self.size_max(spec), "[topics] large_sample_max in the node's configuration"
+        if limit < self._config.large_sample_max:
+            why = "what a journal takes"
         if not 0 < size <= limit:
             raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}")
+
+    def size_max(self, spec: TopicSpec) -> int:
+        """Bytes of the largest sample that a writer may have."""
+        limit = self._config.large_sample_max
+        return min(limit, JOURNAL_SAMPLE_MAX) if spec.level is Level.LOGGED else limit
 
     async def make(self, spec: TopicSpec, size: int, timeout_s: float) -> int | None:
         """Memory for a sample, which counts for the topic until hand_over() or give_up(): a descriptor; None if there
@@ -147,6 +154,22 @@ class LargeSamples:
             self._store.drop(large_id)
             raise NoResources(f"topic {topic!r}: too many large samples are at this node")
         return large_id, entry
+
+    def beside(self, spec: TopicSpec, message: Message) -> Message:
+        """A message of a history; one that is too large for a slot becomes a large sample. Raises NoResources."""
+        if message.large or len(message.payload) <= spec.size_max:
+            return message
+        return message._replace(payload=self.keep(spec.name, message.payload)[1], large=True)
+
+    def note(self, log: DeliveryLog, spec: TopicSpec, messages: Sequence[Message]) -> None:
+        """Messages of a history that come before all that the log will have, for its table of keys. Raises
+        NoResources."""
+        for one in messages:
+            message = self.beside(spec, one)
+            log.note(*message)
+            if message.large and self._larges.drop(entry_id(message.payload)):  # the table has no use for it
+                self._forget(entry_id(message.payload))
+        self.look()  # nor for what it had until now, perhaps
 
     def _keep(self, fd: int, size: int, topic: str) -> tuple[int, bytes]:
         """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor."""

@@ -201,9 +201,7 @@ class LocalTopic:
 
     def note_history(self, messages: list[Message]) -> None:
         """Messages that come before all that will be in the log, in their order, for the table of keys."""
-        log = self.make_log()
-        for message in messages:
-            log.note(*message)
+        self._larges.note(self.make_log(), self.spec, messages)
 
     def take_table(self, table: TableState) -> None:
         """The history is another member's table, of which this is known beside the messages. Takes effect when all of
@@ -339,9 +337,7 @@ class LocalTopic:
         if message.large:
             here = self.engine.larges.has(entry_id(message.payload))
             return message if here or await self._larges.bring_of_history(self.spec.name, message.payload) else None
-        if len(message.payload) <= self.spec.size_max:
-            return message
-        return message._replace(payload=self._larges.keep(self.spec.name, message.payload)[1], large=True)
+        return self._larges.beside(self.spec, message)
 
     def _let_go(self, message: Message | Donation) -> None:
         """It waits in the backlog no longer."""

@@ -461,7 +461,7 @@ class Program:
 
     def _writes_large(self, writing: Writing) -> bool:
         """The next sample is one that doesn't fit a slot."""
-        return (self.world.setup.large and not self.outside and writing.size_max >= ENTRY_SIZE
+        return (self.world.setup.large and writing.size_max >= ENTRY_SIZE
                 and self.rng.random() < 0.3)
 
     def _write_set(self) -> None:

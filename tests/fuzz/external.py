@@ -81,8 +81,8 @@ def external_node(data: bytes) -> None:
     topic = TopicInfo(TopicSpec("t", size_max=64, window=4), 1, (), ())
     reader = RemoteReader(channel.bell, topic, True, b"", b"")
     reader.opened(attach.ReaderOpened(port=1, continued=True))
-    writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0, Lease(10_000_000, 33, 34))
-    writer.opened(attach.WriterOpened(port=1, slots=4))
+    writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0, Lease(10_000_000, 33, 34), b"", channel._changed)
+    writer.opened(attach.WriterOpened(port=1, slots=4, large_max=1000))
     link.readers[1], link.writers[1] = reader, writer
     writer.inbox.write(b"one")
     writer.inbox.write(b"two")
@@ -96,7 +96,7 @@ def external_node(data: bytes) -> None:
     assert writer.outbox.acknowledged <= 2
     assert reader.reader is not None
     for payload, info in reader.reader.take_pairs(1000):
-        assert len(payload) <= 64 and info.writer <= 0xFFFF
+        assert (info.large or len(payload) <= 64) and info.writer <= 0xFFFF
     reader.close()
 
 

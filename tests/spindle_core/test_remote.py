@@ -112,7 +112,7 @@ def test_what_is_kept_until_it_is_persisted_can_be_sent_again() -> None:
     assert index == 2
     outbox.settle(index, index)
     outbox.rewind(index)
-    assert outbox.take(9, 100) == [(b"2", 1002, 0, 0), (b"3", 1003, 0, 0), (b"4", 2000, 0, 0)]
+    assert outbox.take(9, 100) == [(b"2", 1002, 0, 0, 0), (b"3", 1003, 0, 0, 0), (b"4", 2000, 0, 0, 0)]
     outbox.settle(5, 5)
     assert writer.wait_acknowledged(0, True) and outbox.consumed == 5
 

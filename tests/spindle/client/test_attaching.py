@@ -105,9 +105,9 @@ def test_a_node_that_hangs_is_waited_for_only_so_long(domain_dir: Path) -> None:
         (encode(b"\xff\xff"), ConnectionError, "can't be read"),
         (encode(opening_pb2.OpeningReply().SerializeToString()), ProtocolMismatch, "does not speak Spindle's protocol"),
         (
-            encode(opening_pb2.OpeningReply(magic=0x4E495053, protocol=13).SerializeToString()),
+            encode(opening_pb2.OpeningReply(magic=0x4E495053, protocol=14).SerializeToString()),
             ProtocolMismatch,
-            "version 13 of the attachment protocol, this library version 12",
+            "version 14 of the attachment protocol, this library version 13",
         ),
         (
             encode(opening_pb2.OpeningReply(magic=0x4E495053, kind="AccessDenied", message="no").SerializeToString()),

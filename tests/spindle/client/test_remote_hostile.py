@@ -5,6 +5,7 @@ Method: a daemon on a host of its own; applications that write their frames them
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -23,6 +24,7 @@ from spindle.proto import relay_pb2 as rb
 from spindle.transport.opening import MAGIC
 from tests.spindle.client.remote_site import LONG_S, declare, more
 from tests.spindle.hosts import Host
+from tests.spindle.links.group import descriptors_of
 from tests.support import wait_until
 
 
@@ -95,6 +97,35 @@ def messages(port: int, *stamps: int, size: int = 1) -> dict[str, Any]:
                                                          for one in stamps])}
 
 
+def make_large(one: Hostile, size: int = 5000) -> tuple[int, int]:
+    """A writer, and the number of memory for a sample of it."""
+    port = open_writer(one)
+    return port, one.request(make_large=pb.MakeLarge(port=port, size=size, timeout_ms=1000)).reply.large.number
+
+
+def piece_of(one: Hostile, *pieces: tuple[int, int], number: int = 0) -> None:
+    """Pieces (at, size) of a large sample of 5,000 bytes."""
+    port, made = make_large(one)
+    for at, size in pieces:
+        one.say(piece=rb.Piece(port=port, number=number or made, at=at, content=bytes(size)))
+
+
+def name_large(one: Hostile, number: int = 0, filled: int = 0) -> None:
+    """A message that names a large sample of which so many bytes came."""
+    port, made = make_large(one)
+    if filled:
+        one.say(piece=rb.Piece(port=port, number=made, content=bytes(filled)))
+    one.say(messages=rb.Messages(port=port, messages=[rb.Message(source_ns=1, large=number or made)]))
+
+
+def name_many(one: Hostile) -> None:
+    """One large sample twice."""
+    port, made = make_large(one)
+    one.say(piece=rb.Piece(port=port, number=made, content=bytes(5000)))
+    one.say(messages=rb.Messages(port=port, messages=[
+        rb.Message(source_ns=stamp, large=made) for stamp in (1, 2)]))
+
+
 HOSTILE: dict[str, tuple[Callable[[Hostile], None], str]] = {
     "nonsense": (lambda one: one.send(b"\xff" * 50), "can't be read"),
     "a nonsense request": (lambda one: one.say(request=b"\xff" * 50), "can't be read"),
@@ -104,6 +135,16 @@ HOSTILE: dict[str, tuple[Callable[[Hostile], None], str]] = {
     "messages for nobody": (lambda one: one.say(**messages(7, 1)), "no writer"),
     "too many": (lambda one: one.say(**messages(open_writer(one), *range(1, 2000))), "refused: no free slot"),
     "too large": (lambda one: one.say(**messages(open_writer(one), 1, size=1001)), "refused: a message of 1001"),
+    "a piece for nobody": (lambda one: one.say(piece=rb.Piece(port=7, content=b"x")), "no writer"),
+    "a piece of nothing": (lambda one: piece_of(one, (0, 10), number=99), "no large sample 99"),
+    "a piece behind a hole": (lambda one: piece_of(one, (0, 10), (11, 10)), "of which 10 have come"),
+    "a piece twice": (lambda one: piece_of(one, (0, 10), (0, 10)), "of which 10 have come"),
+    "a piece without bytes": (lambda one: piece_of(one, (0, 0)), "a piece of 0 bytes"),
+    "a piece too long": (lambda one: piece_of(one, (0, 5001)), "a piece of 5001 bytes"),
+    "a sample that isn't there": (lambda one: name_large(one, number=99), "no large sample 99"),
+    "a sample without its bytes": (lambda one: name_large(one), "0 bytes came"),
+    "half of a sample": (lambda one: name_large(one, filled=2500), "2500 bytes came"),
+    "a sample twice": (name_many, "no large sample"),
     "falling stamps": (lambda one: one.say(**messages(open_writer(one), 5, 5)), "refused: source timestamp"),
 }
 
@@ -162,6 +203,24 @@ def test_requests_that_make_no_sense_are_refused(remote_host: Host) -> None:
     assert "before Begin" in early.cut_off()
 
 
+def test_what_an_application_began_and_left_is_given_back(remote_host: Host) -> None:
+    """Memory of large samples that were never named; of handed over ones once they are delivered. Requests for
+    descriptors, which nobody can be given over a network, leave none open."""
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest)
+        before = descriptors_of(remote_host.running.process.pid)
+        for _ in range(5):
+            hostile = Hostile(remote_host.address)
+            port, number = make_large(hostile)
+            hostile.say(piece=rb.Piece(port=port, number=number, content=bytes(2500)))
+            assert hostile.request(make_large=pb.MakeLarge(port=port, size=70 << 20)).reply.large.number
+            reader = hostile.request(open_reader=pb.OpenReader(topic="t", keep_all=True, start_index=-1)).reply.reader
+            hostile.request(open_large=pb.OpenLarge(port=reader.port, id=1))
+            hostile.sock.close()
+        wait_until(lambda: honest.status()["large"]["on_the_way"] == 0, LONG_S)
+        wait_until(lambda: len(descriptors_of(remote_host.running.process.pid)) <= len(before) + 1, LONG_S)
+
+
 def test_readers_that_close_while_another_waits_for_the_line(remote_host: Host) -> None:
     """Goal: the others go on. Method: an application that doesn't read for a while, so that its node waits in the
     middle of its readers, and that then closes those whose turn was next."""
@@ -201,3 +260,30 @@ def test_a_later_turn_ends_the_earlier_one(remote_host: Host) -> None:
     assert "another node" in ends[2].cut_off()
     assert ends[1].request(get_view=pb.GetView()).reply.view.node_ids
     ends[1].sock.close()
+
+
+def larges_of(pid: int) -> int:
+    """Descriptors of large samples that a process has."""
+    count = 0
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            count += "spindle large" in os.readlink(f"/proc/{pid}/fd/{fd}")
+    return count
+
+
+def test_who_leaves_in_the_middle_of_a_large_sample_leaves_nothing(remote_host: Host) -> None:
+    """An application that is granted much and doesn't read, and then closes its reader, or goes."""
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest, "much")
+        writer = honest.open_writer("much")
+        wanted = pb.OpenReader(topic="much", keep_all=False, start_index=-1)
+        for _ in range(4):
+            slow = Hostile(remote_host.address, received_max=1 << 16)
+            port = slow.request(open_reader=wanted).reply.reader.port
+            slow.say(credit=rb.Credit(port=port, bytes=1 << 30))
+            writer.inbox.write(bytes(64 << 20), 0, LONG_S)
+            assert writer.inbox.wait_acknowledged(LONG_S)
+            while rb.NodeSide.FromString(slow.receive()).WhichOneof("body") != "piece":
+                pass
+            slow.sock.close()
+        wait_until(lambda: larges_of(remote_host.running.process.pid) == 0, LONG_S)

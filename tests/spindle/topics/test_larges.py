@@ -140,6 +140,28 @@ def test_a_logged_sample_comes_from_the_journal_after_a_restart(runtime_dir: Pat
         assert take(one.open_reader("t", keep_all=True, from_history=True), 3) == written
 
 
+def test_what_only_the_table_of_keys_has_lies_beside_it_after_a_restart_too(runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: a large sample that is older than all in the log is one as before, and one that a newer one has replaced
+    takes no memory. Method: two of one key and more than the log holds of another; then the node is started again."""
+    spec = TopicSpec("t", level=Level.LOGGED, size_max=64, history_depth=1, effects=bytes([1]) + bytes(255))
+    settings = {"journal_dir": tmp_path, "node_id": 1, "log_capacity": 1 << 16, "log_hot": 4096}
+    old, kept = sample(1, 50_000), sample(2, 60_000)
+    with group(runtime_dir, 1, **settings) as (one,):
+        one.declare_topic(spec)
+        writer = one.open_writer("t")
+        for data in (old, kept):
+            writer.inbox.write(data, key=1)
+        for number in range(2000):
+            writer.inbox.write(sample(number, 60), key=2)
+        assert writer.inbox.wait_acknowledged(20, persisted=True)
+    with group(runtime_dir, 1, **settings) as (one,):
+        one.declare_topic(spec)
+        reader = one.open_reader("t", keep_all=True, from_history=True)
+        first = next(iter(reader.log.take_pairs(1)))
+        assert (first[0], first[1].large) == (kept, True)
+        wait_until(lambda: held(one) == len(kept))
+
+
 def test_writers_wait_for_memory_and_say_so(runtime_dir: Path) -> None:
     """Goal: bounded memory: whoever is too fast waits, and is told why when its time is over; others get room in turn.
     Method: a reader that takes nothing, a topic with room for two samples of 1 MiB; a third waits, and goes on."""
