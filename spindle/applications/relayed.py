@@ -366,7 +366,8 @@ class RelayedApplication(Application):
 
     def _more(self, feed: Feed) -> bool:
         """True if there is something to send at once; otherwise the log will ring, or credit comes."""
-        return feed.large is not None or feed.sent < feed.credit and feed.reader.arm() and feed.reader.pending > 0
+        return feed.large is not None or (
+            feed.sent < feed.credit and feed.reader.arm() and feed.reader.pending > 0)
 
     def _feed_some(self, feed: Feed) -> bool:
         """One batch, as far as it is granted; True if there was any."""

@@ -4,8 +4,8 @@ A writer's are kept until what names them needs its slot no more: they may have 
 reader's stay while its log has them, as at a node.
 
 Rules: as in `spindle.client.remote_ports`: everything is called under the channel's lock, but what InboxWriter and
-LogReader call (`make`, `hand_over`, `drop`, `bytes_of`, `open`), which is for any thread, and `ArrivedLarges.take_piece`
-and `take`, which only the thread that reads the connection calls.
+LogReader call (`make`, `hand_over`, `drop`, `bytes_of`, `open`), which are for any thread, and `take_piece` and `take`
+of ArrivedLarges, which only the thread that reads the connection calls.
 """
 
 from __future__ import annotations
