@@ -199,7 +199,7 @@ cdef class RelayWriter(InboxWriter):
 
     def relay(self, messages):
         """Commits messages, each with `payload`, `source_ns`, `tag`, `key` and `large`, the number of a large sample that
-        was handed over, in place of a payload, or 0; publishes them together.
+        was handed over, in place of a payload, or 0; publishes them all.
 
         Raises ValueError if their timestamps don't increase or a tag has more than 8 bits, WriteTimeout if there is no
         room, MessageTooLarge.
