@@ -198,8 +198,8 @@ cdef class RelayWriter(InboxWriter):
     """A node's own end of the inbox of a writer elsewhere: never waits, and tells what becomes of its messages."""
 
     def relay(self, messages):
-        """Commits messages, each with `payload`, `source_ns`, `tag`, `key` and `large`, the number of a large sample that
-        was handed over, in place of a payload, or 0; publishes them all.
+        """Commits messages, each with `payload`, `source_ns`, `tag`, `key` and `large`, and publishes them together.
+        large: not 0: in place of a payload, the number of a large sample that was handed over.
 
         Raises ValueError if their timestamps don't increase or a tag has more than 8 bits, WriteTimeout if there is no
         room, MessageTooLarge.
