@@ -29,7 +29,6 @@ from spindle_core.state cimport node_t
 
 cdef uint64_t NS_PER_MS = 1_000_000
 cdef uint64_t CLOCK_EVERY_LAPS = 4096    # how often the offset between the two clocks is read again
-cdef uint64_t USED_EVERY_LAPS = 64       # ... and what this thread has used of a processor
 cdef uint64_t LONG_LAP_NS = 100_000      # a pass that took longer may have been a wait
 
 
@@ -78,7 +77,10 @@ cdef inline void read_clocks(driver_t *d) noexcept nogil:
 
 cdef uint64_t worked_ns(driver_t *d, uint64_t lap_ns) noexcept nogil:
     """How much of a pass was work, at the most: the rest of a long one is time in which the thread was kept from
-    running, by the scheduler, a debugger or SIGSTOP. Who looks for a slow node is misled by that."""
+    running, by the scheduler, a debugger or SIGSTOP. Who looks for a slow node is misled by that.
+
+    How much that is at the most is known from what the thread has used since it slept, gave its core away or had the
+    last long pass: what it has used is read there, where a system call more or less doesn't count."""
     cdef uint64_t used_ns, since_ns
     if lap_ns < LONG_LAP_NS:
         return lap_ns
@@ -172,6 +174,7 @@ cdef void drive(driver_t *d) noexcept nogil:
                 stop_driving(d)
                 sched_yield()
                 resume_driving(d)
+                d.used_ns = thread_ns()
                 now = monotonic_ns()
             else:
                 sleep(d)
@@ -180,8 +183,6 @@ cdef void drive(driver_t *d) noexcept nogil:
                 now = last_work = monotonic_ns()
                 idle = 0
         before = now
-        if laps % USED_EVERY_LAPS == 0:
-            d.used_ns = thread_ns()
         if laps % CLOCK_EVERY_LAPS == 0:
             read_clocks(d)
     d.running = False
