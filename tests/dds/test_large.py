@@ -33,6 +33,7 @@ from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.idl.types import float32, sequence, uint8
 from tests.dds.test_sub import LONG
+from tests.spindle.hosts import hosts
 from tests.support import wait_until
 
 IMAGE = np.dtype([("camera", "u4"), ("pixels", "u1", (400, 1000, 3))])
@@ -58,6 +59,20 @@ def take(reader, count: int = 1):
         if len(found) == count:
             return found
     raise AssertionError(f"{len(found)} of {count} samples came")
+
+
+@pytest.fixture(params=["beside", "elsewhere"])
+def two_nodes(request):
+    """Two participants with a node each: in their own process, or on hosts of their own, to which they have connections.
+    """
+    if request.param == "beside":
+        with DomainParticipant.embedded(node_id=1) as one, DomainParticipant.embedded(node_id=2) as two:
+            yield one, two
+        return
+    with hosts(request.getfixturevalue("runtime_dir"), 2) as running, \
+            DomainParticipant.remote([running[0].address]) as one, \
+            DomainParticipant.remote([running[1].address]) as two:
+        yield one, two
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import struct
 from collections.abc import Iterator
 
 from spindle.client.nodes import NodeAddresses
@@ -37,6 +38,11 @@ def _sides() -> Iterator[bytes]:
         rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(payload=b"y", source_ns=5, tag=4)])),
         rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(tag=300)])),
         rb.ClientSide(messages=rb.Messages(port=3)),  # a sign of life
+        rb.ClientSide(request=attach.Request(
+            number=101, make_large=attach.MakeLarge(port=3, size=200)).SerializeToString()),
+        rb.ClientSide(piece=rb.Piece(port=3, number=1, content=b"z" * 100)),
+        rb.ClientSide(piece=rb.Piece(port=3, number=1, at=100, content=b"z" * 100)),
+        rb.ClientSide(messages=rb.Messages(port=3, messages=[rb.Message(source_ns=7, large=1)])),
     ]
     for sides in ([begin], [begin, *requests, *stream], requests, [begin, *stream], [begin, begin]):
         yield in_blocks(one.SerializeToString() for one in sides)
@@ -61,7 +67,12 @@ def external_client(data: bytes) -> None:
 
 def _node_sides() -> Iterator[bytes]:
     delivery = rb.Delivery(payload=b"hello", sender=1, sequence=7, view_id=3, source_ns=9, writer_id=2, tag=1)
+    entry = struct.pack("<QQ8s8s", 5, 100, b"a" * 8, b"a" * 8)
+    large = rb.Delivery(payload=entry, sender=1, sequence=8, view_id=3, source_ns=10, large=True)
     sides = [
+        rb.NodeSide(piece=rb.Piece(port=1, size=100, content=b"a" * 60)),
+        rb.NodeSide(piece=rb.Piece(port=1, size=100, at=60, content=b"a" * 40)),
+        rb.NodeSide(deliveries=rb.Deliveries(port=1, messages=[large])),
         rb.NodeSide(), rb.NodeSide(deliveries=rb.Deliveries(port=1, messages=[delivery] * 3, lost=2)),
         rb.NodeSide(progress=rb.Progress(port=1, consumed=1, acknowledged=1, persisted=1)),
         rb.NodeSide(node=attach.NodeFrame(reply=attach.Reply(number=5)).SerializeToString()),
@@ -87,6 +98,7 @@ def external_node(data: bytes) -> None:
     writer.inbox.write(b"one")
     writer.inbox.write(b"two")
     assert len(writer.batch()) == 2
+    reader.grant()
     try:
         for block in Cutter(data).blocks():
             channel._take(link, Frame(block, []))
