@@ -256,7 +256,10 @@ class RemoteChannel(RemoteRequests):
             call, large.call = large.call, None
             if call.error is not None or call.reply is None:  # it is short of something, or ends
                 large.again_s = time.monotonic() + AGAIN_S
+                if call.error is not None:
+                    writer.larges.was_refused(str(call.error))
                 return False
+            writer.larges.was_refused("")
             large.number = call.reply.large.number
             return True
         if large.at < large.size:

@@ -49,6 +49,7 @@ class KeptLarges:
         self._kept: dict[int, _Kept] = {}  # by number
         self._number = 0
         self._bytes = 0
+        self._refused = ""  # why the node has no memory for the one that is to be sent
 
     def make(self, size: int, timeout_s: float) -> Mapping:
         """Memory to be filled. Raises WriteTimeout, MessageTooLarge, NoResources, NodeGone."""
@@ -66,8 +67,9 @@ class KeptLarges:
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
                     late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: {self._bytes} "
-                                        f"bytes of this writer are on their way, and {HELD_MAX} are the most (a reader "
-                                        "that keeps all and doesn't take holds its writers back)")
+                                        f"bytes of this writer are on their way, and {HELD_MAX} are the most ("
+                                        + (self._refused or "a reader that keeps all and doesn't take holds its "
+                                                            "writers back") + ")")
                     late.for_memory = True
                     raise late
                 self._changed.wait(min(left_s, 1.0))
@@ -133,6 +135,15 @@ class KeptLarges:
             kept = self._kept.pop(number)
             os.close(kept.fd)
             self._give(kept.size)
+
+    def was_refused(self, why: str) -> None:
+        """The node has, or has no longer ("") refused memory for the one that is to be sent; it is asked again."""
+        if why and not self._refused:
+            import logging
+
+            logging.getLogger("spindle.client").warning(
+                "topic %r: a large sample can't be sent yet, the node refuses it: %s", self._topic, why)
+        self._refused = why
 
     def _give(self, size: int) -> None:
         with self._changed:

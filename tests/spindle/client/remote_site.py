@@ -12,6 +12,7 @@ from spindle.client import ReaderHandle, Session
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from tests.spindle.hosts import Host, hosts
+from tests.spindle.site import Site
 
 LONG_S = 20.0
 
@@ -24,6 +25,17 @@ def options(**settings: Any) -> list[str]:
 def one_host(directory: Path, *settings: str) -> Iterator[Host]:
     with hosts(directory, 1, *settings) as (host,):
         yield host
+
+
+def with_certificates(site: Site) -> list[str]:
+    found = site.settings()
+    return options(network__certificate=str(found["certificate"]), network__key=str(found["certificate_key"]),
+                   network__authority=str(found["authority"]))
+
+
+def keys_of(site: Site, name: str = "plotter") -> dict[str, Any]:
+    certificate, key = site.files(name, site.application(name))
+    return {"certificate": certificate, "key": key, "authority": site.authority_file}
 
 
 def declare(session: Session, name: str = "t", level: Level = Level.ATOMIC, **more: Any) -> None:

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,22 +18,19 @@ from spindle.client import attach
 from spindle.client.nodes import nodes_wanted
 from spindle.client.remote import attach_remote
 from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeGone, NodeStopped, SpindleError
-from tests.spindle.client.remote_site import LONG_S, declare, more, one_host, options
+from tests.spindle.client.remote_site import (
+    LONG_S,
+    declare,
+    keys_of,
+    more,
+    one_host,
+    options,
+    with_certificates,
+)
 from tests.spindle.site import Site
 from tests.support import wait_until
 
 # ---- keys and rights
-
-
-def with_certificates(site: Site) -> list[str]:
-    found = site.settings()
-    return options(network__certificate=str(found["certificate"]), network__key=str(found["certificate_key"]),
-                   network__authority=str(found["authority"]))
-
-
-def keys_of(site: Site, name: str = "plotter") -> dict[str, Any]:
-    certificate, key = site.files(name, site.application(name))
-    return {"certificate": certificate, "key": key, "authority": site.authority_file}
 
 
 def test_certificates_and_rules_about_applications(runtime_dir: Path, tmp_path: Path) -> None:

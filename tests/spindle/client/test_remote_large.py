@@ -16,9 +16,10 @@ from spindle.client.remote import attach_remote
 from spindle.client.remote_larges import HELD_MAX
 from spindle.group.levels import Level
 from spindle_core.errors import MessageTooLarge, WriteTimeout
-from tests.spindle.client.remote_site import LONG_S, declare, one_host, options
+from tests.spindle.client.remote_site import LONG_S, declare, keys_of, one_host, options, with_certificates
 from tests.spindle.hosts import hosts
 from tests.spindle.large.group import pattern
+from tests.spindle.site import Site
 from tests.support import wait_until
 
 MB = 1 << 20
@@ -154,6 +155,22 @@ def test_a_writer_waits_for_memory_until_others_have_what_it_wrote(runtime_dir: 
             assert len(payload) == size
         writer.inbox.write(b"x" * 100, timeout_s=LONG_S)
         assert taken(reader, 1) == [b"x" * 100]
+
+
+def test_what_a_node_refuses_is_said_and_tried_again(
+        runtime_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: a program hears why nothing goes. Method: its user may have less than one sample needs."""
+    site = Site(tmp_path / "site")
+    limits = options(limits__max_bytes_per_user=8 * MB)
+    with one_host(runtime_dir, *with_certificates(site), *limits) as host, \
+            attach_remote([host.address], **keys_of(site)) as session:
+        declare(session)
+        writer = session.open_writer("t")
+        writer.inbox.write(pattern(9 * MB), timeout_s=LONG_S)
+        wait_until(lambda: "can't be sent yet" in caplog.text)
+        with pytest.raises(WriteTimeout, match=r"on their way.*max_bytes_per_user"):
+            while True:
+                writer.inbox.write(bytes(60 * MB), timeout_s=0.1)
 
 
 def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Path) -> None:
