@@ -63,8 +63,7 @@ def take(reader, count: int = 1):
 
 @pytest.fixture(params=["beside", "elsewhere"])
 def two_nodes(request):
-    """Two participants with a node each: in their own process, or on hosts of their own, to which they have connections.
-    """
+    """Two participants with a node each: in their own process, or on hosts of their own, to which they connect."""
     if request.param == "beside":
         with DomainParticipant.embedded(node_id=1) as one, DomainParticipant.embedded(node_id=2) as two:
             yield one, two
