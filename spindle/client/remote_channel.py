@@ -158,6 +158,7 @@ class RemoteChannel(RemoteRequests):
         with self._changed:
             self._readers = tuple(one for one in self._readers if one is not reader)
         self._close_port(reader)
+        reader.larges.close()
 
     def _close_port(self, port: RemoteReader | RemoteWriter) -> None:
         """Has the present node close it, if there is one; the next node never hears of it."""

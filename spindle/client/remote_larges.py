@@ -196,9 +196,15 @@ class ArrivedLarges:
         self._last_id = 0
         self._costs: deque[tuple[int, int]] = deque()  # place in the log behind each, and what it costs
         self._passed = 0
+        self._closed = False
 
     def take_piece(self, piece: rb.Piece) -> None:
         """Raises WireError, NoResources."""
+        with self._lock:
+            if not self._closed:
+                self._fill(piece)
+
+    def _fill(self, piece: rb.Piece) -> None:
         if self._coming is None:
             self._coming, self._reached = (store.make(piece.size), piece.size), 0
         fd, size = self._coming
@@ -214,7 +220,10 @@ class ArrivedLarges:
         """The sample is whole: its entry as it goes into this log, and what it costs. Raises WireError, NoResources."""
         from spindle_core.larges import entry_of, make_entry
 
-        coming, self._coming = self._coming, None
+        with self._lock:
+            if self._closed:  # in this moment: nobody will read it
+                return payload, 0
+            coming, self._coming = self._coming, None
         if coming is None or len(payload) != 32 or self._reached != coming[1] or entry_of(payload)[1] != coming[1]:
             if coming is not None:
                 os.close(coming[0])
@@ -223,7 +232,10 @@ class ArrivedLarges:
         self._last_id += 1
         store.seal(fd)
         with self._lock:
-            self._fds[self._last_id] = fd
+            if self._closed:
+                os.close(fd)
+            else:
+                self._fds[self._last_id] = fd
         if not self.core.add(self._last_id):
             raise NoResources(f"topic {self._topic!r}: too many large samples wait to be taken")
         return make_entry(self._last_id, size, payload[16:24], payload[24:]), large_cost(size)
@@ -254,17 +266,22 @@ class ArrivedLarges:
 
     def begin(self) -> None:
         """Another node serves: what came of the last one's is not the beginning of anything."""
+        with self._lock:
+            self._begin()
+
+    def _begin(self) -> None:
         coming, self._coming = self._coming, None
         if coming is not None:
             os.close(coming[0])
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent; for any thread."""
         with self._lock:
+            self._closed = True
             self._close()
 
     def _close(self) -> None:
-        self.begin()
+        self._begin()
         fds, self._fds = self._fds, {}
         for fd in fds.values():
             os.close(fd)

@@ -68,6 +68,10 @@ def test_those_of_local_writers_come_to_remote_readers(runtime_dir: Path) -> Non
             views += [payload for payload, _ in reader.log.take_pairs(1, in_place=True)]
         assert all(bytes(view) == pattern(2 * MB + seed, seed) for seed, view in enumerate(views))
         wait_until(lambda: not reader._reader.larges._fds)
+        writer.inbox.write(pattern(2 * MB), timeout_s=LONG_S)
+        wait_until(lambda: reader.log.pending)
+        reader.close()
+        assert not reader._reader.larges._fds, "a closed reader keeps memory"
 
 
 def test_a_slow_reader_that_keeps_all_holds_back_what_is_beyond_its_bound(runtime_dir: Path) -> None:
