@@ -284,6 +284,8 @@ class Tables:
         if (info.view_id, info.sequence) < behind:
             reading.table.append(Said((info.view_id, info.sequence), info.key, info.tag, info.sender, info.writer,
                                       info.relay, size, None, info.source_timestamp))
+        elif self._world.setup.large and reading.lost():
+            reading.table_seen = True  # bytes of a large sample have gone with its node, and it says so
         else:
             self.seen(reading)
 
