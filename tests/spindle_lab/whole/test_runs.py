@@ -114,6 +114,14 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     assert summary.paths["a late reader gets the last messages of each key"] > 3
 
 
+def test_topics_in_which_writers_speak_for_others() -> None:
+    """H3, H4: as nodes keep order groups."""
+    summary = run_seeds(itertools.islice(having("grouped"), 20), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.paths["a table of keys is what it should be"] > 100
+    assert summary.paths["a late reader gets the last messages of each key"] > 3
+
+
 def test_a_topic_that_begins_anew_at_several_nodes_at_once_has_nothing_of_the_one_before() -> None:
     """Those nodes had that one, too."""
     outcome = run_seed(50369)
