@@ -114,8 +114,8 @@ def test_a_group_that_a_topic_without_keep_last_declares_keeps_what_fits(partici
 
 
 def test_what_readers_and_writers_keep_says_nothing_for_the_group(participant: DomainParticipant) -> None:
-    topic = Topic(participant, "tracks", Track, Qos(Policy.Reliability.Reliable(LONG), VOLATILE), order="flight")
-    reader = DataReader(participant, topic, Qos(Policy.History.KeepLast(1)))
+    topic = Topic(participant, "tracks", Track, order="flight")
+    reader = DataReader(participant, topic, qos())
     assert topic.spec is not None and not topic.spec.effects
     reader.close()
 
@@ -285,12 +285,28 @@ def test_an_end_outside_of_a_set_is_kept_as_long_as_the_set(participant: DomainP
     with publisher.coherent():
         writer.write(Track(1, 1))
         writer.write(Track(2, 2))
+    acknowledged(writer)
     other.dispose(Track(1))
     acknowledged(writer, other)
     late = everything(participant, topic)
     wait_until(lambda: len(late.read(10)) >= 3)
     states = {one.sample_info.instance_handle: one.sample_info.instance_state for one in late.take(10)}
     assert sorted(states.values(), key=str) == sorted([InstanceState.Alive, InstanceState.NotAliveDisposed], key=str)
+
+
+def test_a_set_with_an_end_is_not_like_one_without(participant: DomainParticipant) -> None:
+    topic = topic_of(participant, "tracks")
+    publisher = Publisher(participant, COHERENT)
+    writer = DataWriter(publisher, topic, Qos(STAYS))
+    for say in (writer.write, writer.dispose, writer.unregister_instance):
+        with publisher.coherent():
+            say(Track(1, 1))
+            writer.write(Track(2, 2))
+    acknowledged(writer)
+    late = everything(participant, topic)
+    wait_until(lambda: len(late.read(10)) >= 4)
+    states = {one.number: one.sample_info.instance_state for one in late.take(10) if not isinstance(one, InvalidSample)}
+    assert states == {1: InstanceState.NotAliveDisposed, 2: InstanceState.Alive}
 
 
 STEPS = 120
