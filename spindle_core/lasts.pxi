@@ -94,17 +94,44 @@ cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
     forget_instance(l, at)
 
 
+cdef void give_up_loose(lasts_t *l, uint64_t view_id, uint64_t sequence, uint32_t spared,
+                        uint64_t said_ns) noexcept nogil:
+    """The last sample of a key is lost, which stood at this place: so are those before it that are ALONE, whose keys
+    have later ones. With them go the ends before it: one may be about that key, and isn't true any more."""
+    cdef uint32_t at
+    cdef last_t *x
+    while l.loose_first:
+        x = &l.lasts[l.loose_first]
+        at = x.instance
+        if x.view_id > view_id or (x.view_id == view_id and x.sequence > sequence):
+            return
+        if l.instances[at].count == 1:
+            if at == spared:
+                return
+            give_up_instance(l, at)
+            continue
+        l.given_up += 1
+        drop_sample(l, l.instances[at].oldest)
+        if at != spared:
+            look_over(l, at, said_ns)
+
+
 cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) noexcept nogil:
     """Room for this message, which is of the instance `spared` (0: of none): other keys go before that one. False if
     all others are not enough."""
-    cdef uint64_t cost = last_cost(r)
+    cdef uint64_t cost = last_cost(r), view_id, sequence
     cdef uint32_t at
+    cdef bint over
     if cost > l.bytes_max:
         return False
     while l.bytes + cost > l.bytes_max:
         at = first_to_go(l, spared)
         if at:
+            over = l.instances[at].over
+            view_id, sequence = l.lasts[l.instances[at].newest].view_id, l.lasts[l.instances[at].newest].sequence
             give_up_instance(l, at)
+            if not over:
+                give_up_loose(l, view_id, sequence, spared, r.source_ns)
         elif l.depth or not give_up_oldest(l, spared, r.source_ns):
             return False
     return True

@@ -338,8 +338,29 @@ class Lasts:
                 goes = next((number for number in self._keys if number != spared), None)
             if goes is None:
                 return False
-            self.given_up += len(self._forget(goes))
+            over = goes in self._over
+            samples = self._forget(goes)
+            self.given_up += len(samples)
+            if not over:
+                self._give_up_before(samples[-1].said.order, said, spared)
         return True
+
+    def _give_up_before(self, order: tuple[int, int], said: Said, spared: int | None) -> None:
+        """A key has lost its last sample, which stood here: so do those that are of no key what came before that, and
+        with it go the ends before that."""
+        while (found := min(((one.said.order, number) for number, key in self._keys.items() for one in key.samples
+                             if one.alone), default=None)) and found[0] <= order:
+            number, key = found[1], self._keys[found[1]]
+            if len(key.samples) == 1 and number == spared:
+                return
+            self.given_up += 1
+            del key.samples[0]
+            if not key.samples:
+                self._forget(number)
+            elif number != spared and key.over and number not in self._over and not self._restoring:
+                self._becomes_over(number, said.source_ns)
+        kept = {one.order for one in self.kept}
+        self._ends = [one for one in self._ends if one.order in kept]
 
     def _give_up_oldest(self, said: Said, spared: int | None) -> bool:
         number, key = self._oldest()
