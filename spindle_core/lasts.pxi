@@ -20,10 +20,9 @@ memory runs out, the key goes whose last sample lies furthest back, or without a
 is counted as given up.
 
 Rules: where all this lies is in lasts_memory.pxi, what goes and when in lasts_over.pxi. The work for a message is
-bounded by the depth (without one, by the table), that for the end of a writer by the writers of samples, the samples
-kept of it and their keys, that for the end of a node, or of a carrier, by the table. A table that is filled from
-another's, message by message, becomes the same: so nothing is looked at that left no trace in what is kept, but for
-what lasts_over.pxi says.
+bounded by the depth (without one, by the table), that for the end of a writer or a node by the table. A table that is
+filled from another's, message by message, becomes the same: so nothing is looked at that left no trace in what is kept,
+but for what lasts_over.pxi says.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -291,22 +290,29 @@ cdef void look_all_over(lasts_t *l, uint64_t said_ns) noexcept nogil:
             at = following
 
 
-cdef uint32_t carried_by(lasts_t *l, uint64_t carrier, uint32_t at) noexcept nogil:
-    """The writer `at` or the next one behind it (0: none) whose last sample this carrier has brought."""
-    cdef const last_t *x
+cdef inline bint is_carried_by(lasts_t *l, uint32_t sample, uint64_t carrier) noexcept nogil:
+    """This carrier has brought it, for another one."""
+    cdef const last_t *x = &l.lasts[sample]
+    return (l.effects[x.tag] & EFFECT_CARRIED and identity_of(x.sender, x.relay, x.writer_id) == carrier
+            and l.authors[x.writer].identity != carrier)
+
+
+cdef bint carries_any(lasts_t *l, uint64_t carrier) noexcept nogil:
+    cdef uint32_t at = l.authors_first, y
     while at:
-        x = &l.lasts[l.authors[at].first]
-        if (l.effects[x.tag] & EFFECT_CARRIED and l.authors[at].identity != carrier
-                and identity_of(x.sender, x.relay, x.writer_id) == carrier):
-            break
+        y = l.authors[at].first
+        while y:
+            if is_carried_by(l, y, carrier):
+                return True
+            y = l.lasts[y].of_writer_after
         at = l.authors[at].after
-    return at
+    return False
 
 
 cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint64_t identity = author_of_record(r, does)
     cdef bint leaves = does & (EFFECT_LEAVES | EFFECT_ENDS) != 0
-    cdef bint carries = leaves and not does & EFFECT_CARRIED and carried_by(l, identity, l.authors_first) != 0
+    cdef bint carries = leaves and not does & EFFECT_CARRIED and carries_any(l, identity)
     cdef uint32_t writer, end
     if find_author(l, identity) == 0 and not carries:
         keep_loose(l, r)
@@ -314,7 +320,7 @@ cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept 
     if not make_room_for_end(l, r, 0):
         return
     writer = find_author(l, identity)
-    carries = carries and carried_by(l, identity, l.authors_first) != 0
+    carries = carries and carries_any(l, identity)
     if writer == 0 and not carries:
         keep_loose(l, r)
         return
@@ -347,15 +353,17 @@ cdef void look_over_of(lasts_t *l, uint32_t writer, uint64_t said_ns) noexcept n
 
 
 cdef void end_carried(lasts_t *l, const log_record *r, uint32_t end, uint64_t carrier, uint8_t does) noexcept nogil:
-    """The carrier has ended, and whomever it has spoken for."""
-    cdef uint32_t writer = carried_by(l, carrier, l.authors_first)
+    """The carrier has ended, and whomever it has spoken for. What that does to a key, the last sample in it says."""
+    cdef uint32_t writer = l.authors_first, y
     cdef uint8_t bound
     while writer:
-        bound = l.effects[l.lasts[l.authors[writer].first].tag] & EFFECT_BOUND
-        leave_all(l, end, writer, does | EFFECT_ENDS if bound else does)
-        release_end(l, l.authors[writer].word)
-        l.authors[writer].word = 0
-        writer = carried_by(l, carrier, l.authors[writer].after)
+        y = l.authors[writer].first
+        while y:
+            if l.lasts[y].left == 0 and is_carried_by(l, y, carrier):
+                bound = l.effects[l.lasts[y].tag] & EFFECT_BOUND
+                meet_end(l, l.lasts[y].instance, end, writer, does | EFFECT_ENDS if bound else does)
+            y = l.lasts[y].of_writer_after
+        writer = l.authors[writer].after
     look_all_over(l, r.source_ns)
 
 

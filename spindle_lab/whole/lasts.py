@@ -162,14 +162,12 @@ class Lasts:
     def _ending(self, said: Said, does: int) -> dict[tuple[int, int, int], int]:
         """The writers about which a message of a writer is, and what it does to the keys of each."""
         who = said.author(self._effects)
-        found = {who: does} if any(one.who == who for one in self._samples()) else {}
-        if does & (EFFECT_LEAVES | EFFECT_ENDS) and not does & EFFECT_CARRIED:
-            for author in {one.who for one in self._samples()} - {who}:
-                last = max((one.said for one in self._samples() if one.who == author), key=lambda one: one.order)
-                if self._effects[last.tag] & EFFECT_CARRIED and last.who == who:
-                    bound = self._effects[last.tag] & EFFECT_BOUND
-                    found[author] = does | EFFECT_ENDS if bound else does
-        return found
+        return {who: does} if any(one.who == who for one in self._samples()) else {}
+
+    def _is_carried(self, one: _Sample, said: Said, does: int) -> bool:
+        """The writer that ends with this message has brought the sample, for another one."""
+        return bool(does & (EFFECT_LEAVES | EFFECT_ENDS) and not does & EFFECT_CARRIED and one.who != said.who
+                    and self._effects[one.said.tag] & EFFECT_CARRIED and one.said.who == said.who)
 
     # --- keys that are over
 
@@ -300,17 +298,18 @@ class Lasts:
     def _end(self, said: Said, does: int, writers: dict[tuple[int, int, int], int]) -> None:
         """Of all keys of some writers, with what it does to them."""
         of_writer = not does & EFFECT_OF_NODE or does & EFFECT_CARRIED
-        if not writers and of_writer:
+        if not writers and of_writer and not any(self._is_carried(one, said, does) for one in self._samples()):
             self._keep_end(said)
             return
         if not self._make_room_for_end(said, None):
             return
         if of_writer:
             writers = self._ending(said, does)  # without those that made room for it
-            if not writers:
+            carries = any(self._is_carried(one, said, does) for one in self._samples())
+            if not writers and not carries:
                 self._keep_end(said)
                 return
-            self._ended = set(writers)
+            self._ended = set() if carries else set(writers)
             for who in writers:
                 self._words.pop(who, None)
             if not does & (EFFECT_LEAVES | EFFECT_ENDS):
@@ -320,6 +319,10 @@ class Lasts:
             for who in writers:
                 if key.left_by(who):
                     self._meet(key, said, writers[who], who)
+            for one in reversed(key.samples) if of_writer else ():
+                if one.left is None and self._is_carried(one, said, does):
+                    bound = self._effects[one.said.tag] & EFFECT_BOUND
+                    self._meet(key, said, does | EFFECT_ENDS if bound else does, one.who)
 
     @property
     def _bytes(self) -> int:

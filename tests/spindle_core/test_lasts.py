@@ -359,3 +359,18 @@ def test_a_table_without_room_is_refused() -> None:
         DeliveryLog(4096, history_depth=1, effects=EFFECTS, table_bytes=100)
     with pytest.raises(ValueError, match="no table"):
         DeliveryLog(4096).note(b"", 1, 1, 1, 1)
+
+
+def test_what_the_end_of_a_carrier_does_follows_from_what_is_kept() -> None:
+    """Also when the author said later, of a key that is kept no more, that its end does something else."""
+    log, joiner = log_of(spec_of(1, 1 << 16)), log_of(spec_of(1, 1 << 16))
+    for one in (said(0, 1, CARRIED | SAMPLE | BOUND, last=2), said(1, 2, CARRIED | SAMPLE, last=2),
+                said(2, 3, CARRIED | SAMPLE, last=3), said(3, 0, OF_WRITER | LEAVES, size=0), said(4, 2, writer=9)):
+        log.append(*arguments(one))
+    assert [one.order[1] for one in kept(log)] == [2, 3, 4]
+    copy = log.copy_table(shared=False)
+    joiner.restore_table()
+    for message in table_messages(copy):
+        joiner.note(*message)
+    joiner.table_stands_for(*table_place(copy))
+    assert kept(joiner) == kept(log)
