@@ -216,7 +216,7 @@ class Topic(Entity, Generic[T]):
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
             history_depth=kept.depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            effects=effects() if kept.by_instance and self._codec.key_of is not None else b"",
+            effects=effects() if kept.by_instance and (self._codec.key_of is not None or self._order) else b"",
             timing=timing(policies.by_source(self._own_qos) or policies.by_source(qos)),
             samples_max=kept.samples, keys_max=kept.instances, cleanup_ns=kept.cleanup_ns)
         if self._order:
@@ -256,10 +256,19 @@ class Topic(Entity, Generic[T]):
         if service is not None:
             kept = policies.kept_by(service, self._codec.key_of is not None, self._order)
         if self._order:
-            return policies.Kept()  # KeepLast counts this topic alone; the node counts all that it has in one order
+            return policies.Kept(self._depth_in_group)
         if service is not None:
             return kept
         return policies.Kept(policies.history_depth(self._own_qos) or policies.history_depth(qos))
+
+    @property
+    def _depth_in_group(self) -> int:
+        """How many samples of each of its instances an order group keeps; 0: the Topic says nothing of it. What readers
+        and writers say doesn't count: the first of them would decide for all topics of the group."""
+        service = self._own_qos[Policy.DurabilityService]
+        if service is None:
+            return policies.history_depth(self._own_qos)
+        return policies.kept_by(service, self._codec.key_of is not None, self._order).depth
 
     def _settle(self, own: Qos, extra: Qos | None, is_writer: bool) -> tuple[TopicInfo, Qos]:
         """The agreed topic, declared if need be, and the Qos that a reader or writer with Qos `own` goes by.

@@ -13,6 +13,8 @@ cdef enum effect:
     EFFECT_OF_NODE = 16          # concerns all keys of all writers of its sender's host; only without a writer
     EFFECT_ALONE = 32            # with EFFECT_SAMPLE: it is of no key that others are of, and no such key is counted
     EFFECT_WORD = 64             # says what time it is; only without a writer. DeliveryLog knows which tag that is
+    EFFECT_CARRIED = 128         # its writer, the carrier, says it for another one of its host: author_of_record()
+    EFFECT_BOUND = 16            # with EFFECT_CARRIED: when the carrier ends, that ends its author's keys, too
 
 
 cdef enum:
@@ -29,7 +31,7 @@ cdef struct last_t:
     uint32_t sender, relay, size
     uint16_t writer_id
     uint8_t tag
-    bint large                   # the payload is a large_entry
+    uint8_t large                # the payload is a large_entry
     uint64_t cost                # bytes that it takes, its own beside it included
     uint32_t earlier, later      # in the order, of all that is kept
     uint32_t older, newer        # samples of the same key
@@ -38,6 +40,8 @@ cdef struct last_t:
     uint32_t left                # of a sample: with this end its writer has left the key; 0: it hasn't
     uint32_t about               # of what is no sample: how many samples' `left`, keys' `ended`, writers' `word` it is
     uint32_t block               # first block of the payload
+    uint32_t loose_before, loose_after   # see lasts_t
+    uint8_t loose                # it is among these
 
 
 # A key, while samples of it are kept.
@@ -57,7 +61,7 @@ cdef struct instance_t:
 
 # A writer, while samples of it are kept.
 cdef struct author_t:
-    uint64_t identity
+    uint64_t identity            # see author_of_record()
     uint32_t first               # of its samples
     uint32_t word                # what was said of it last, if it has written nothing since and left nothing; 0: none
     uint32_t chain               # in its bucket
@@ -114,4 +118,5 @@ cdef struct lasts_t:
     line_t over[KINDS]           # instances that are over, by since when
     uint32_t waiting[KINDS]      # the first of these behind whose end no time was said; 0: none
     uint32_t authors_first
+    uint32_t loose_first, loose_last     # in the order, the first a sample: those that are ALONE, and ends behind them
     uint32_t kept                # messages

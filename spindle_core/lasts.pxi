@@ -7,20 +7,30 @@ writer has left the key; the end of the key, if nothing was said of it since; an
 its last sample and its last end. So who reads the table thinks of a key, and of the writers that it hears of, what it
 would think after reading all.
 
+A message may be about several keys, of which nobody tells us. It has a key of its own then, and is ALONE. What is in
+it may end later: so all ends are kept while there is such a message that came before them. When it goes for want of
+memory, what is older of its keys has gone: keys go by the age of their last samples. When it goes because of the depth,
+as many later ones have the same in them: the layer above has given these the same key.
+
+A writer may speak for others of its host, as their carrier; then a message says whose it is, and it may say another
+depth for its key. When a carrier ends, all have ended for whom it has spoken.
+
 A key that has ended, and that all writers of its samples have left, is over, and forgotten some time later. When
 memory runs out, the key goes whose last sample lies furthest back, or without a depth the oldest sample; what goes so
 is counted as given up.
 
 Rules: where all this lies is in lasts_memory.pxi, what goes and when in lasts_over.pxi. The work for a message is
-bounded by the depth (without one, by the table), that for the end of a writer by the samples kept of it and their keys,
-that for the end of a node by the table. A table that is filled from another's, message by message, becomes the same: so
-nothing is looked at that left no trace in what is kept, but for what lasts_over.pxi says.
+bounded by the depth (without one, by the table), that for the end of a writer or a node by the table. A table that is
+filled from another's, message by message, becomes the same: so nothing is looked at that left no trace in what is kept,
+but for what lasts_over.pxi says.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
 from spindle_core.lasts cimport (
     ALONE,
     EFFECT_ALONE,
+    EFFECT_BOUND,
+    EFFECT_CARRIED,
     EFFECT_ENDS,
     EFFECT_LEAVES,
     EFFECT_OF_NODE,
@@ -64,6 +74,7 @@ cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
     if a.first == 0:
         drop_author(l, x.writer)
     release_end(l, x.left)
+    remove_loose(l, at)
     drop_message(l, at)
 
 
@@ -82,17 +93,44 @@ cdef void give_up_instance(lasts_t *l, uint32_t at) noexcept nogil:
     forget_instance(l, at)
 
 
+cdef void give_up_loose(lasts_t *l, uint64_t view_id, uint64_t sequence, uint32_t spared,
+                        uint64_t said_ns) noexcept nogil:
+    """The last sample of a key is lost, which stood at this place: so are those before it that are ALONE, whose keys
+    have later ones. With them go the ends before it: one may be about that key, and isn't true any more."""
+    cdef uint32_t at
+    cdef last_t *x
+    while l.loose_first:
+        x = &l.lasts[l.loose_first]
+        at = x.instance
+        if x.view_id > view_id or (x.view_id == view_id and x.sequence > sequence):
+            return
+        if l.instances[at].count == 1:
+            if at == spared:
+                return
+            give_up_instance(l, at)
+            continue
+        l.given_up += 1
+        drop_sample(l, l.instances[at].oldest)
+        if at != spared:
+            look_over(l, at, said_ns)
+
+
 cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) noexcept nogil:
     """Room for this message, which is of the instance `spared` (0: of none): other keys go before that one. False if
     all others are not enough."""
-    cdef uint64_t cost = last_cost(r)
+    cdef uint64_t cost = last_cost(r), view_id, sequence
     cdef uint32_t at
+    cdef bint over
     if cost > l.bytes_max:
         return False
     while l.bytes + cost > l.bytes_max:
         at = first_to_go(l, spared)
         if at:
+            over = l.instances[at].over
+            view_id, sequence = l.lasts[l.instances[at].newest].view_id, l.lasts[l.instances[at].newest].sequence
             give_up_instance(l, at)
+            if not over:
+                give_up_loose(l, view_id, sequence, spared, r.source_ns)
         elif l.depth or not give_up_oldest(l, spared, r.source_ns):
             return False
     return True
@@ -101,8 +139,11 @@ cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) n
 cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint32_t at = find_instance(l, r.key), place, writer
     cdef uint32_t kind = ALONE if does & EFFECT_ALONE else NAMED
+    cdef uint64_t depth = last_word(r, does) >> CARRIED_DEPTH
     cdef last_t *x
     cdef instance_t *i
+    if depth == 0:
+        depth = l.depth
     if at == 0:
         at = make_instance(l, r.key, kind)
     else:
@@ -112,7 +153,7 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         append_idle(l, at)
         release_end(l, l.instances[at].ended)
         l.instances[at].ended = 0
-        if l.instances[at].count == l.depth:
+        while depth and l.instances[at].count >= depth:
             drop_sample(l, l.instances[at].oldest)
     limit_keys(l, at)
     limit_samples(l, at, r.source_ns)
@@ -123,7 +164,7 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
             return
         drop_sample(l, l.instances[at].oldest)
     place = keep_message(l, r)
-    writer = author_of(l, identity_of(r.sender, r.relay, r.writer_id))
+    writer = author_of(l, author_of_record(r, does))
     release_end(l, l.authors[writer].word)
     l.authors[writer].word = 0
     x, i = &l.lasts[place], &l.instances[at]
@@ -142,6 +183,8 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
     if x.of_writer_after:
         l.lasts[x.of_writer_after].of_writer_before = place
     l.authors[writer].first = place
+    if kind == ALONE:
+        append_loose(l, place)
     if does & (EFFECT_LEAVES | EFFECT_ENDS):
         meet_end(l, at, place, writer, does)
         look_over(l, at, r.source_ns)
@@ -178,21 +221,50 @@ cdef bint concerns(lasts_t *l, uint32_t at, uint32_t writer, uint8_t does) noexc
     return False
 
 
-cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
-    cdef uint32_t at = find_instance(l, r.key), end
-    cdef uint32_t writer = find_author(l, identity_of(r.sender, r.relay, r.writer_id))
-    if at == 0 or not concerns(l, at, writer, does):
-        return
-    if not make_room_for_last(l, r, at):
+cdef bint make_room_for_end(lasts_t *l, const log_record *r, uint32_t spared) noexcept nogil:
+    """As make_room_for_last(). If there is no room, nothing stays that is ALONE: the end may be about that."""
+    cdef uint32_t at
+    if make_room_for_last(l, r, spared):
+        return True
+    at = l.idle[ALONE].first
+    while at:
         give_up_instance(l, at)
+        at = l.idle[ALONE].first
+    return False
+
+
+cdef void keep_loose(lasts_t *l, const log_record *r) noexcept nogil:
+    """An end about nothing that is known to be kept."""
+    if l.loose_first and make_room_for_end(l, r, 0) and l.loose_first:
+        append_loose(l, keep_message(l, r))
+
+
+cdef uint32_t keep_end(lasts_t *l, const log_record *r) noexcept nogil:
+    """An end; held by us, until it is known who needs it: release_end()."""
+    cdef uint32_t end = keep_message(l, r)
+    l.lasts[end].about = 1
+    if l.loose_first:
+        append_loose(l, end)
+    return end
+
+
+cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
+    cdef uint64_t identity = author_of_record(r, does)
+    cdef uint32_t at = find_instance(l, r.key), end
+    if at == 0 or not concerns(l, at, find_author(l, identity), does):
+        keep_loose(l, r)
         return
-    writer = find_author(l, identity_of(r.sender, r.relay, r.writer_id))
-    if not concerns(l, at, writer, does):
+    if not make_room_for_end(l, r, at):
+        at = find_instance(l, r.key)
+        if at:
+            give_up_instance(l, at)
+        return
+    if not concerns(l, at, find_author(l, identity), does):
         look_over(l, at, r.source_ns)    # what it was about made room for it
+        keep_loose(l, r)
         return
-    end = keep_message(l, r)
-    l.lasts[end].about = 1        # by us, until it is known who needs it
-    meet_end(l, at, end, writer, does)
+    end = keep_end(l, r)
+    meet_end(l, at, end, find_author(l, identity), does)
     release_end(l, end)
     look_over(l, at, r.source_ns)
 
@@ -206,54 +278,106 @@ cdef void leave_all(lasts_t *l, uint32_t end, uint32_t writer, uint8_t does) noe
         y = l.lasts[y].of_writer_after
 
 
+cdef void look_all_over(lasts_t *l, uint64_t said_ns) noexcept nogil:
+    """look_over() of all keys."""
+    cdef uint32_t at, following
+    cdef int kind
+    for kind in range(KINDS):
+        at = l.idle[kind].first
+        while at:
+            following = l.instances[at].after
+            look_over(l, at, said_ns)
+            at = following
+
+
+cdef inline bint is_carried_by(lasts_t *l, uint32_t sample, uint64_t carrier) noexcept nogil:
+    """This carrier has brought it, for another one."""
+    cdef const last_t *x = &l.lasts[sample]
+    return (l.effects[x.tag] & EFFECT_CARRIED and identity_of(x.sender, x.relay, x.writer_id) == carrier
+            and l.authors[x.writer].identity != carrier)
+
+
+cdef bint carries_any(lasts_t *l, uint64_t carrier) noexcept nogil:
+    cdef uint32_t at = l.authors_first, y
+    while at:
+        y = l.authors[at].first
+        while y:
+            if is_carried_by(l, y, carrier):
+                return True
+            y = l.lasts[y].of_writer_after
+        at = l.authors[at].after
+    return False
+
+
 cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
-    cdef uint64_t identity = identity_of(r.sender, r.relay, r.writer_id)
-    cdef uint32_t writer, end, y, following, at
-    if find_author(l, identity) == 0:
+    cdef uint64_t identity = author_of_record(r, does)
+    cdef bint leaves = does & (EFFECT_LEAVES | EFFECT_ENDS) != 0
+    cdef bint carries = leaves and not does & EFFECT_CARRIED and carries_any(l, identity)
+    cdef uint32_t writer, end
+    if find_author(l, identity) == 0 and not carries:
+        keep_loose(l, r)
         return
-    if not make_room_for_last(l, r, 0):
+    if not make_room_for_end(l, r, 0):
         return
     writer = find_author(l, identity)
-    if writer == 0:
+    carries = carries and carries_any(l, identity)
+    if writer == 0 and not carries:
+        keep_loose(l, r)
         return
-    release_end(l, l.authors[writer].word)
-    end = keep_message(l, r)
-    l.lasts[end].about = 1
-    l.authors[writer].word = 0
-    if not does & (EFFECT_LEAVES | EFFECT_ENDS):
-        l.authors[writer].word = end
-        return
-    leave_all(l, end, writer, does)
-    y = l.authors[writer].first
+    end = keep_end(l, r)
+    if writer:
+        release_end(l, l.authors[writer].word)
+        l.authors[writer].word = 0
+        if not leaves:
+            l.authors[writer].word = end
+            return
+        leave_all(l, end, writer, does)
+    if carries:
+        end_carried(l, r, end, identity, does)
+    elif writer:
+        look_over_of(l, writer, r.source_ns)
+    release_end(l, end)
+
+
+cdef void look_over_of(lasts_t *l, uint32_t writer, uint64_t said_ns) noexcept nogil:
+    """look_over() of all keys of a writer."""
+    cdef uint32_t y = l.authors[writer].first, following, at
     while y:
         at = l.lasts[y].instance
         following = l.lasts[y].of_writer_after
         if is_over(l, at):
             while following and l.lasts[following].instance == at:
                 following = l.lasts[following].of_writer_after
-            look_over(l, at, r.source_ns)
+            look_over(l, at, said_ns)
         y = following
-    release_end(l, end)
+
+
+cdef void end_carried(lasts_t *l, const log_record *r, uint32_t end, uint64_t carrier, uint8_t does) noexcept nogil:
+    """The carrier has ended, and whomever it has spoken for. What that does to a key, the last sample in it says."""
+    cdef uint32_t writer = l.authors_first, y
+    cdef uint8_t bound
+    while writer:
+        y = l.authors[writer].first
+        while y:
+            if l.lasts[y].left == 0 and is_carried_by(l, y, carrier):
+                bound = l.effects[l.lasts[y].tag] & EFFECT_BOUND
+                meet_end(l, l.lasts[y].instance, end, writer, does | EFFECT_ENDS if bound else does)
+            y = l.lasts[y].of_writer_after
+        writer = l.authors[writer].after
+    look_all_over(l, r.source_ns)
 
 
 cdef void end_of_node(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
-    cdef uint32_t writer, end, at, following
-    cdef int kind
-    if not make_room_for_last(l, r, 0):
+    cdef uint32_t writer, end
+    if not make_room_for_end(l, r, 0):
         return
-    end = keep_message(l, r)
-    l.lasts[end].about = 1
+    end = keep_end(l, r)
     writer = l.authors_first
     while writer:
         if l.authors[writer].identity >> 16 == r.sender:
             leave_all(l, end, writer, does)
         writer = l.authors[writer].after
-    for kind in range(KINDS):
-        at = l.idle[kind].first
-        while at:
-            following = l.instances[at].after
-            look_over(l, at, r.source_ns)
-            at = following
+    look_all_over(l, r.source_ns)
     release_end(l, end)
 
 
@@ -265,7 +389,7 @@ cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil:
     l.next_view = r.view_id
     l.next_sequence = r.sequence + 1
     l.version += 1
-    if does & EFFECT_OF_NODE:
+    if does & EFFECT_OF_NODE and not does & EFFECT_CARRIED:
         if r.writer_id == 0:
             end_of_node(l, r, does)
     elif does & EFFECT_OF_WRITER:
@@ -275,7 +399,7 @@ cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil:
     elif does & EFFECT_WORD:
         if r.writer_id == 0:
             tell_time(l, r.source_ns)
-    elif does:
+    elif does & (EFFECT_LEAVES | EFFECT_ENDS):
         end_of_key(l, r, does)
     look_due(l)
 

@@ -9,13 +9,15 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
 from spindle_core.atomics cimport u64_store_relaxed
-from spindle_core.lasts cimport author_t, instance_t, last_t, lasts_t, line_t, pool_t
+from spindle_core.lasts cimport EFFECT_CARRIED, author_t, instance_t, last_t, lasts_t, line_t, pool_t
 from spindle_core.layout cimport LOG_LARGE, align_up, large_entry, log_record
 
 cdef enum:
     BLOCK = 64                   # bytes of payload in one piece
     LAST_COST = 128              # bytes that a message takes beside its payload
+    CARRIED_DEPTH = 48           # bit at which the depth begins in the last word of what is carried
 
+cdef uint64_t CARRIED_WHO = (<uint64_t>1 << CARRIED_DEPTH) - 1
 
 cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil:
     """An empty table that holds `bytes_max` bytes; NULL if there is no memory, or for more than 2**37 bytes."""
@@ -82,7 +84,7 @@ cdef void lasts_clear(lasts_t *l) noexcept nogil:
 cdef void reset(lasts_t *l) noexcept nogil:
     l.last_pool.fresh = l.block_pool.fresh = l.instance_pool.fresh = l.author_pool.fresh = 1
     l.last_pool.free = l.block_pool.free = l.instance_pool.free = l.author_pool.free = 0
-    l.first = l.last = l.authors_first = l.kept = l.samples = 0
+    l.first = l.last = l.authors_first = l.loose_first = l.loose_last = l.kept = l.samples = 0
     memset(l.idle, 0, sizeof(l.idle))
     memset(l.over, 0, sizeof(l.over))
     memset(l.waiting, 0, sizeof(l.waiting))
@@ -114,6 +116,25 @@ cdef inline uint64_t identity_of(uint32_t sender, uint32_t relay, uint16_t write
     if relay:
         return <uint64_t>1 << 63 | <uint64_t>relay << 16 | writer_id
     return <uint64_t>sender << 16 | writer_id
+
+
+cdef inline uint64_t last_word(const log_record *r, uint8_t does) noexcept nogil:
+    """The last 8 bytes of what is carried, which say by whom it is, and how many of its key are kept; 0: nothing. (Of a
+    large sample they stand in its entry.)"""
+    cdef uint64_t word = 0
+    if does & EFFECT_CARRIED and r.size >= sizeof(uint64_t):
+        memcpy(&word, <const char *>r + sizeof(log_record) + r.size - sizeof(uint64_t), sizeof(uint64_t))
+    return word
+
+
+cdef inline uint64_t author_of_record(const log_record *r, uint8_t does) noexcept nogil:
+    """Identity of whoever says this. Of what is carried: the writer with the number in the last word, in front of which
+    stands what a record has as `relay`; 0: the carrier itself."""
+    cdef uint64_t who = last_word(r, does) & CARRIED_WHO
+    cdef uint32_t relay = <uint32_t>(who >> 16)
+    if who == 0 or (relay != 0) != (r.relay != 0):    # a writer without a node isn't carried by one with a node
+        return identity_of(r.sender, r.relay, r.writer_id)
+    return identity_of(r.sender, relay, <uint16_t>(who & 0xFFFF))
 
 
 cdef void store_payload(lasts_t *l, last_t *x, const char *payload) noexcept nogil:
@@ -233,6 +254,45 @@ cdef inline void release_end(lasts_t *l, uint32_t end) noexcept nogil:
         l.lasts[end].about -= 1
         if l.lasts[end].about == 0:
             drop_message(l, end)
+
+
+# --- what no key says enough of
+
+cdef void append_loose(lasts_t *l, uint32_t at) noexcept nogil:
+    """A sample that is ALONE, or an end while there is such a sample: it may be about anything that is in that one."""
+    cdef last_t *x = &l.lasts[at]
+    x.loose = True
+    x.loose_before = l.loose_last
+    if l.loose_last:
+        l.lasts[l.loose_last].loose_after = at
+    else:
+        l.loose_first = at
+    l.loose_last = at
+    hold_end(l, at)
+
+
+cdef void unlink_loose(lasts_t *l, uint32_t at) noexcept nogil:
+    cdef last_t *x = &l.lasts[at]
+    if x.loose_before:
+        l.lasts[x.loose_before].loose_after = x.loose_after
+    else:
+        l.loose_first = x.loose_after
+    if x.loose_after:
+        l.lasts[x.loose_after].loose_before = x.loose_before
+    else:
+        l.loose_last = x.loose_before
+    x.loose = False
+
+
+cdef void remove_loose(lasts_t *l, uint32_t at) noexcept nogil:
+    """A sample goes, if it is one of these: with it the ends that have no other one before them."""
+    if not l.lasts[at].loose:
+        return
+    unlink_loose(l, at)
+    while l.loose_first and l.lasts[l.loose_first].instance == 0:
+        at = l.loose_first
+        unlink_loose(l, at)
+        release_end(l, at)
 
 
 # --- keys and writers

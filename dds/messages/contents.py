@@ -22,11 +22,11 @@ from dds.messages.operations import (
     FAREWELL,
     LAPSES,
     MISSES_DEADLINE,
-    PACKET,
     REVIVES,
     TIME,
     UNREGISTERS,
     WRITES,
+    is_packet,
 )
 
 # What was said.
@@ -77,8 +77,8 @@ class Contents:
         if tag == 0:
             return [Said(SAMPLE, payload, carrier, 0, 0, info.source_timestamp, NOTHING)]
         try:
-            if tag == PACKET:
-                return self._packet(payload, carrier)
+            if is_packet(tag):
+                return self._packet(bytes(packets.opened(tag, payload)), carrier)
             return _said(payload, tag, carrier, 0, 0, info.source_timestamp)
         except ValueError:
             self.refused += 1

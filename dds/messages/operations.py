@@ -23,6 +23,11 @@ MISSES_DEADLINE = 128  # its writer has not written in time; the payload is a sa
 
 REVIVES = LAPSES | DISPOSES  # its writer lives again, and has nothing to say
 PACKET = LAPSES | WRITES  # holds samples, each with a tag of its own: see dds.messages.packets
+# A packet that holds one thing, where nodes keep the last samples of each instance: it has the key of that, and its tag
+# also says what that does: DISPOSES, UNREGISTERS, FAREWELL, and the next two.
+SINGLE = PACKET | MISSES_DEADLINE
+BINDS = DEPARTS  # with SINGLE: when its writer ends, that disposes of what it has written
+NO_SAMPLE = ANNOUNCES_QOS  # with SINGLE
 TIME = LAPSES | FAREWELL  # "it is now": a node says so in its own name, when a lifespan is over; has no payload
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
@@ -39,10 +44,24 @@ def end_tag(autodispose: bool) -> int:
     return UNREGISTERS | DISPOSES if autodispose else UNREGISTERS
 
 
+def single_tag(tag: int, binds: bool) -> int:
+    """Of a packet that holds one thing with this tag."""
+    is_sample = not tag or tag & WRITES
+    return (SINGLE | tag & (DISPOSES | UNREGISTERS | FAREWELL) | (BINDS if binds else 0)
+            | (0 if is_sample else NO_SAMPLE))
+
+
+def is_packet(tag: int) -> bool:
+    """True if a message with this tag holds others, see dds.messages.packets."""
+    return tag == PACKET or tag & SINGLE == SINGLE
+
+
 def _effect(tag: int) -> int:
     """What a message with this tag does to its key at a node that keeps the last samples of each: as Intake has it."""
     from spindle.group.topics import (
         EFFECT_ALONE,
+        EFFECT_BOUND,
+        EFFECT_CARRIED,
         EFFECT_ENDS,
         EFFECT_LEAVES,
         EFFECT_OF_NODE,
@@ -51,6 +70,9 @@ def _effect(tag: int) -> int:
     )
 
     does = (EFFECT_LEAVES if tag & UNREGISTERS else 0) | (EFFECT_ENDS if tag & DISPOSES else 0)
+    if tag & SINGLE == SINGLE:
+        of = EFFECT_OF_WRITER if tag & FAREWELL else 0 if tag & NO_SAMPLE else EFFECT_SAMPLE
+        return does | of | EFFECT_CARRIED | (EFFECT_BOUND if tag & BINDS else 0)
     if tag & DEPARTS:
         return does | EFFECT_OF_NODE
     if tag == PACKET:
@@ -78,7 +100,7 @@ def _timing(tag: int) -> int:
 
     if tag == TIME:
         return TIMING_WORD
-    if tag == PACKET:
+    if is_packet(tag):
         return TIMING_UNTIL
     is_sample = tag == ANNOUNCES_QOS or tag & WRITES
     return TIMING_FOR if tag & ANNOUNCES_QOS and is_sample and not tag & LAPSES else TIMING_NONE
@@ -134,5 +156,5 @@ class Peak:
 
 __all__ = [
     "ANNOUNCES_QOS", "DEPARTS", "DEPARTURE", "DISPOSES", "FAREWELL", "KEYLESS_HANDLE", "LAPSES", "MISSES_DEADLINE",
-    "PACKET", "Peak", "REVIVES", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag", "handle_of",
-    "operation", "timing"]
+    "PACKET", "Peak", "REVIVES", "SINGLE", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag",
+    "handle_of", "is_packet", "operation", "single_tag", "timing"]

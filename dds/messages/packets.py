@@ -29,7 +29,18 @@ from typing import Any, Protocol
 
 from dds.internal import publication_handle
 from dds.messages.inline_qos import lifespan_of
-from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, end_tag
+from dds.messages.operations import (
+    ANNOUNCES_QOS,
+    DEPARTS,
+    DISPOSES,
+    FAREWELL,
+    LAPSES,
+    PACKET,
+    UNREGISTERS,
+    WRITES,
+    end_tag,
+    single_tag,
+)
 
 # Of a set's samples together, in several packets; less than a delivery log holds (8 MiB unless configured).
 SET_BYTES_MAX = 4 << 20
@@ -43,7 +54,10 @@ HEADER = struct.Struct("<qQII")
 EXPIRY_MAX = (1 << 63) - 1
 Payload = Any  # bytes; of a large message a memoryview, of memory that stays as it is
 MEMBER = struct.Struct("<IBBIqQQ")  # bytes, tag, flags, mark, source timestamp, channel, writer; the payload follows
-ROOM = HEADER.size + MEMBER.size  # bytes that a packet of one sample takes beside it
+AUTHOR = struct.Struct("<Q")  # what a packet with a SINGLE tag ends with, for nodes: see author()
+ROOM_PLAIN = HEADER.size + MEMBER.size  # bytes that a packet of one sample takes beside it
+ROOM = ROOM_PLAIN + AUTHOR.size  # the same, wherever it goes
+DEPTH_MAX = 0xFFFF  # that a SINGLE can say
 AUTODISPOSES = 1  # flag: the end of the sample's writer disposes of what it has written
 RELAYED = 1 << 62  # in the publication handle of a writer on a host without a node
 
@@ -130,7 +144,7 @@ def cut(number: int, members: list[bytes], size_max: int, largest: int = 0) -> l
     for one in members:
         if len(one) > room_max:
             raise ValueError(f"a sample of {len(one) - MEMBER.size} bytes doesn't fit into a message of "
-                             f"{room_max + HEADER.size} bytes, of which {ROOM} say what it is")
+                             f"{room_max + HEADER.size} bytes, of which {ROOM_PLAIN} say what it is")
         if len(one) > left:
             bodies.append([])
             left = room
@@ -138,6 +152,41 @@ def cut(number: int, members: list[bytes], size_max: int, largest: int = 0) -> l
         left -= len(one)
     return [HEADER.pack(max(map(_expiry, body), default=0), number, place, len(bodies)) + b"".join(body)
             for place, body in enumerate(bodies)]
+
+
+def single(number: int, one: bytes, depth: int, size_max: int, largest: int = 0) -> tuple[bytes, int]:
+    """A packet that holds one thing, with what nodes must know of it that keep the last samples of each instance, and
+    its tag. They keep `depth` of its instance (0: as many as of any). Raises as cut()."""
+    [data] = cut(number, [one], size_max - AUTHOR.size, max(size_max, largest) - AUTHOR.size)
+    _, tag, flags, _, _, _, writer = MEMBER.unpack_from(one)
+    return data + AUTHOR.pack(_author(writer, depth)), single_tag(tag, bool(flags & AUTODISPOSES))
+
+
+def can_be_single(tag: int) -> bool:
+    """False for a sample that also ends its instance. When that is forgotten, so is the sample; a set that came before
+    may be left, and nobody would learn that part of it has ended."""
+    return not (tag & WRITES and tag & (DISPOSES | UNREGISTERS))
+
+
+def _author(writer: int, depth: int) -> int:
+    """What nodes read of a writer with this handle (0: that of the packet): its number on its host, or the one that it
+    has without a node; and how many of its instance are kept."""
+    return (writer & RELAYED - 1 if writer & RELAYED else writer & 0xFFFF) | min(depth, DEPTH_MAX) << 48
+
+
+def opened(tag: int, payload: Payload) -> Payload:
+    """A packet as all have it, of one with this tag. ValueError if that says to nodes what isn't in it."""
+    if tag == PACKET:
+        return payload
+    body = payload[:-AUTHOR.size]
+    _, _, count = header(body)
+    (of_one, _), *more = _pieces(body)
+    _, does, flags, _, _, _, writer = of_one
+    [author] = AUTHOR.unpack(payload[-AUTHOR.size:])
+    if (more or count != 1 or not can_be_single(does) or tag != single_tag(does, bool(flags & AUTODISPOSES))
+            or author != _author(writer, author >> 48)):
+        raise ValueError(f"a packet says with tag {tag} and author {author:#x} what isn't in it")
+    return body
 
 
 def _expiry(one: bytes) -> int:
@@ -391,5 +440,6 @@ class Sets:
         return self._all_carried
 
 
-__all__ = ["ASIDE_MAX", "CARRIED_MAX", "ROOM", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member", "Sets", "carrier_of",
-           "cut", "is_of_set", "member", "members", "set_number"]
+__all__ = ["ASIDE_MAX", "CARRIED_MAX", "DEPTH_MAX", "ROOM", "ROOM_PLAIN", "SET_BYTES_MAX", "SET_SAMPLES_MAX", "Member",
+           "Sets", "can_be_single", "carrier_of", "cut", "is_of_set", "member", "members", "opened", "set_number",
+           "single"]

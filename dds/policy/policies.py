@@ -141,11 +141,12 @@ def kept_by(service: Any, keyed: bool, order: str) -> Kept:
     Raises DDSException (UNSUPPORTED) for what nodes can't do in an order group.
     """
     limits = [service.max_samples, service.max_instances, service.max_samples_per_instance]
-    if order and (limits != [-1, -1, -1] or service.cleanup_delay):
+    if order and (limits[:2] != [-1, -1] or service.cleanup_delay):
         raise DDSException(
             DDSException.DDS_RETCODE_UNSUPPORTED,
-            f"a Topic can't have {service!r}: what is kept of an order group is limited in bytes, by "
-            "Topic(history_bytes=), whatever becomes of its instances; use limits of -1 and a cleanup_delay of 0")
+            f"a Topic can't have {service!r}: nodes keep the samples of an order group together, and would count those "
+            "of all its topics; use max_samples=-1, max_instances=-1 and a cleanup_delay of 0. A history and "
+            "max_samples_per_instance are of each topic")
     bounds = [history_depth(Qos(service.history)) or -1, service.max_samples_per_instance]
     if not keyed:
         return Kept(_least(*bounds, service.max_samples))

@@ -24,8 +24,8 @@ from dds.codecs.types import Codec
 from dds.filters.content import Content
 from dds.internal import dds_infinity, publication_handle
 from dds.messages.inline_qos import NOTHING, InlineQos, split
-from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES
-from dds.messages.packets import ASIDE_MAX, Member, Message, Sets, carrier_of, is_of_set
+from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES, is_packet
+from dds.messages.packets import ASIDE_MAX, Member, Message, Sets, carrier_of, is_of_set, opened
 from dds.policy.policies import deadline_ns
 from dds.qos import Qos
 from dds.readers.ends import Ends
@@ -221,10 +221,10 @@ class Intake(Ends):
             self._go_on_behind_gap(live, self.source.pass_gap())
         if live is not None and self._ends and (live.view_id, live.sequence) >= self._ends[0]:
             self._begin_group(live)
-        if live is not None and live.tag == PACKET and not self._members:
+        if live is not None and is_packet(live.tag) and not self._members:
             try:
                 before = self.sets.crowded_out
-                self._members.extend(self.sets.take(carrier_of(live), payload, live))
+                self._members.extend(self.sets.take(carrier_of(live), opened(live.tag, payload), live))
                 self._arrived[0] = b"", None
                 for _ in range(self.sets.crowded_out - before):
                     self.refuse(ValueError(f"sets that are not complete have more than {ASIDE_MAX} bytes together, "

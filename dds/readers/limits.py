@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from dds.codecs.types import Codec
 from dds.internal import handle_of_writer
 from dds.messages.inline_qos import NOTHING, split
-from dds.messages.operations import ANNOUNCES_QOS, PACKET, WRITES, handle_of
-from dds.messages.packets import Message, is_of_set, members
+from dds.messages.operations import ANNOUNCES_QOS, WRITES, handle_of, is_packet
+from dds.messages.packets import Message, is_of_set, members, opened
 from dds.policy.policies import at_most
 from dds.qos import Policy, Qos
 from dds.status import (
@@ -59,8 +59,9 @@ class _Head:
         """Raises ValueError for nonsense."""
         self.index, self.sample, self.inline = index, None, NOTHING
         tag = live.tag
-        if tag == PACKET and not is_of_set(payload):  # where nodes keep the last samples, each is in a packet
-            for _, _, one in members(payload, handle_of_writer(live)):
+        body = opened(tag, payload) if is_packet(tag) else b""
+        if body and not is_of_set(body):  # where nodes keep the last samples, each is in a packet
+            for _, _, one in members(body, handle_of_writer(live)):
                 payload, tag = one.payload, one.tag
         self.is_sample = tag in (0, WRITES | ANNOUNCES_QOS)
         if self.is_sample and tag:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, closed
 from dds.internal import publication_handle
 from dds.messages import packets
-from dds.messages.operations import DISPOSES, FAREWELL, PACKET, UNREGISTERS, handle_of
+from dds.messages.operations import ANNOUNCES_QOS, DISPOSES, FAREWELL, PACKET, UNREGISTERS, WRITES, handle_of
 from dds.messages.order_groups import Channel
 from dds.waiting.wake import Deadline
 from dds.writers.link import WriterLink
@@ -304,10 +304,10 @@ class Carrier:
         """What isn't a sample, if there is room at once; uses up no doubts. Raises what the inbox raises."""
         with self._turn(Deadline(0)):
             data, tag = said.data, said.tag
+            key = 0
             if said.port.channel is not None:
-                [data] = packets.cut(next(self._numbers), [said.encoded()], self.link.spec.size_max)
-                tag = PACKET
-            self.link.handle.inbox.write(data, 0, 0.0, tag)
+                [(data, tag, key)] = self._parts(next(self._numbers), [said], self.link.spec.size_max)
+            self.link.handle.inbox.write(data, 0, 0.0, tag, key)
 
     def say_later(self, said: list[Said]) -> None:
         """At once if there is room, else before anything else."""
@@ -341,14 +341,40 @@ class Carrier:
                 self._wait_for(port)
         # Who has ended at a node that is gone has ended with it.
         said = [one for one in said if not one.tag & FAREWELL or one.port.is_at(link)]
-        parts = packets.cut(number, [one.encoded() for one in said], link.spec.size_max, link.largest)
+        parts = self._parts(number, said, link.largest)
         link.torn.add(number)  # if its last packet can't be sent
-        for at, part in enumerate(parts):
+        for at, (part, tag, key) in enumerate(parts):
             if at == len(parts) - 1:
                 link.torn.discard(number)
-            # Packets are of no instance. A node that keeps the last samples of each keeps them one by one.
-            key = 1 << 63 | handle_of((number, at))
-            inbox.write(part, 0, deadline.wait_s(), PACKET, key)
+            inbox.write(part, 0, deadline.wait_s(), tag, key)
+
+    def _parts(self, number: int, said: list[Said], largest: int) -> list[tuple[bytes, int, int]]:
+        """The packets of a set, with their tags and keys."""
+        spec = self.link.spec
+        encoded = [one.encoded() for one in said]
+        if spec.effects and len(said) == 1 and packets.can_be_single(said[0].tag) and (
+                channel := said[0].port.channel) is not None:
+            data, tag = packets.single(number, encoded[0], said[0].port.depth, spec.size_max, largest)
+            return [(data, tag, handle_of((channel.number, said[0].key)))]
+        parts = packets.cut(number, encoded, spec.size_max, largest)
+        # Packets of several samples are of no instance. A node that keeps the last samples of each keeps them one by
+        # one, or the last of those that say the same of the same instances.
+        key = self._alike(said) if len(parts) == 1 else 0
+        return [(part, PACKET, 1 << 63 | (key or handle_of((number, at)))) for at, part in enumerate(parts)]
+
+    def _alike(self, said: list[Said]) -> int:
+        """A key of what is said: the same for two sets if one says nothing that the other doesn't say anew. 0: nodes
+        keep too few of each for that."""
+        spec = self.link.spec
+        if not spec.effects or any(one.port.channel is None or one.port.depth > spec.history_depth for one in said):
+            return 0
+        found = set()
+        for one in said:
+            assert one.port.channel is not None
+            does, handle = one.tag & ~ANNOUNCES_QOS & ~WRITES, one.port.link.handle
+            who = publication_handle(handle.session.node_id, handle.writer_id, handle.relay) if does else 0
+            found.add((one.port.channel.number, one.key, does, who))
+        return handle_of(sorted(found))
 
     def _wait_for(self, port: Port) -> None:
         """This writer is at another node than its carrier, as whose it can't speak there. Raises ConnectionError if the
@@ -381,16 +407,19 @@ class Port:
     source   the writer, as a suspended publisher knows it; `name` is that of its topic
     channel  its topic in an order group; None outside of groups: then what is in no set goes as plain messages
     farewell tag of what it says when it ends; 0 = nothing
+    depth    samples that are kept of each instance of its topic in an order group, if any group keeps the last ones;
+             0 = as many as the group keeps
     """
 
     def __init__(self, carrier: Carrier, link: WriterLink, source: Source, channel: Channel | None, farewell: int,
-                 timeout_s: float) -> None:
+                 timeout_s: float, depth: int = 0) -> None:
         self.carrier = carrier
         self.link = link
         self.source = source
         self.name = source.topic
         self.is_closed = False  # its writer is
         self.channel = channel
+        self.depth = depth
         self.is_shared = carrier.is_shared
         self.timeout_s = timeout_s
         self.change(farewell)

@@ -22,7 +22,7 @@ from dds.exceptions import DDSException, DDSNodeLost, DDSTimeout, DDSUnacknowled
 from dds.internal import publication_handle
 from dds.messages import packets
 from dds.messages.inline_qos import split
-from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, PACKET, operation
+from dds.messages.operations import ANNOUNCES_QOS, FAREWELL, MISSES_DEADLINE, is_packet, operation
 from dds.nodes.local_writers import LocalWriters
 from dds.status import Unacknowledged, UnacknowledgedStatus
 from dds.waiting.wake import Deadline
@@ -198,12 +198,12 @@ class WriterLink:
         me = publication_handle(handle.session.node_id, handle.writer_id, handle.relay)
         found: list[tuple[int, Any]] = []
         for one in left:
-            if one.tag != PACKET or one.payload is None:
+            if not is_packet(one.tag) or one.payload is None:
                 found.append((me, one))
             elif packets.set_number(one.payload) not in self.torn:
                 found += [(member.handle, dataclasses.replace(one, payload=member.payload, tag=member.tag,
                                                               timestamp=member.source_timestamp))
-                          for _, _, member in packets.members(one.payload, me)]
+                          for _, _, member in packets.members(packets.opened(one.tag, one.payload), me)]
         return found
 
     def is_in_doubt(self, left: list[Any]) -> None:

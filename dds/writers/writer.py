@@ -136,7 +136,8 @@ class WriterCore(WriterStatuses):
         else:
             carrier = Carrier(publisher._coherence)
             carrier.link = self._link
-        return Port(carrier, self._link, self._source, self._topic._channel, farewell, self._timeout_s)
+        return Port(carrier, self._link, self._source, self._topic._channel, farewell, self._timeout_s,
+                    self._topic._depth_in_group)
 
     def _present_inbox(self) -> Callable[[], Any]:
         way = self._way  # not the writer itself

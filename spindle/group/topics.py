@@ -31,7 +31,9 @@ WINDOW_MAX = 65536  # slots of one sender's ring
 EFFECTS = 256  # one for each tag
 # See the core's lasts.pxd.
 EFFECT_SAMPLE, EFFECT_LEAVES, EFFECT_ENDS, EFFECT_OF_WRITER, EFFECT_OF_NODE, EFFECT_ALONE = 1, 2, 4, 8, 16, 32
-EFFECT_MAX = 63
+EFFECT_CARRIED = 128
+EFFECT_BOUND = EFFECT_OF_NODE  # with EFFECT_CARRIED
+EFFECTS_ALL = 63 | EFFECT_CARRIED
 CLEANUP_NEVER = 1 << 62  # ns; what is over for so long or longer is kept until its place is needed
 TIMING_NONE, TIMING_UNTIL, TIMING_FOR, TIMING_WORD = range(4)  # see the core's timing.pxd
 TIMING_SAYS, TIMING_STAMPED = 3, 4  # the bits of these; added to one of them
@@ -133,8 +135,9 @@ class TopicSpec:
         ):
             if not low <= value <= high:
                 raise ConfigError(f"{label} {value} of topic {self.name!r} is out of range {low} to {high}")
-        if self.effects and (len(self.effects) != EFFECTS or max(self.effects) > EFFECT_MAX):
-            raise ConfigError(f"effects of topic {self.name!r} must be {EFFECTS} numbers from 0 to {EFFECT_MAX}")
+        if self.effects and (len(self.effects) != EFFECTS or any(one & ~EFFECTS_ALL for one in self.effects)):
+            raise ConfigError(f"effects of topic {self.name!r} must be {EFFECTS} numbers, each of the bits "
+                              f"{EFFECTS_ALL:#x}")
         if self.effects and not self.level.keeps_history:
             raise ConfigError(f"topic {self.name!r} is to keep messages of each key: that takes a level that keeps "
                               "history")

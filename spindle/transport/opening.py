@@ -4,4 +4,4 @@ The version of what follows between application and node stands beside its messa
 """
 
 MAGIC = 0x4E495053  # "SPIN", see opening.proto
-PROTOCOL = 19  # of node.proto, of the rows' layout and of what brings them to other hosts
+PROTOCOL = 20  # of node.proto, of the rows' layout and of what brings them to other hosts

@@ -27,7 +27,7 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--having", type=click.Choice(["remotes", "liars", "newer", "guarded", "resets", "crowded", "limits",
-                                          "embedded", "keyed", "typed", "replicas", "large"]),
+                                          "embedded", "keyed", "grouped", "typed", "replicas", "large"]),
               help="Only seeds whose runs of whole nodes have programs without a node, programs that lie, newer "
               "settings, keys and rules, broken connections, tens of topics, limits of what is kept of each key, nodes "
               "inside programs, messages with keys, writers that say types, programs with a replicated object, or "

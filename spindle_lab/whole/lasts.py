@@ -13,6 +13,8 @@ from typing import Any
 from spindle.group.topics import (
     CLEANUP_NEVER,
     EFFECT_ALONE,
+    EFFECT_BOUND,
+    EFFECT_CARRIED,
     EFFECT_ENDS,
     EFFECT_LEAVES,
     EFFECT_OF_NODE,
@@ -37,6 +39,14 @@ class Said:
     size: int
     body: Any = None
     source_ns: int = 0
+    last: int = dataclasses.field(default=0, compare=False)  # number in its payload's last 8 bytes; 0: it is shorter
+
+    def author(self, effects: bytes) -> tuple[int, int, int]:
+        """Who says it: its writer, or the one for whom that speaks."""
+        relay, writer = self.last >> 16 & 0xFFFF_FFFF, self.last & 0xFFFF
+        if not effects[self.tag] & EFFECT_CARRIED or not (relay or writer) or bool(relay) != bool(self.relay):
+            return self.who
+        return (0 if relay else self.sender), relay, writer
 
     @property
     def who(self) -> tuple[int, int, int]:
@@ -47,6 +57,8 @@ class Said:
 @dataclasses.dataclass(eq=False)
 class _Sample:
     said: Said
+    who: tuple[int, int, int]
+    alone: bool
     left: Said | None = None  # the end with which its writer left the key
 
 
@@ -64,7 +76,7 @@ class _Key:
 
     def left_by(self, who: tuple[int, int, int]) -> list[_Sample]:
         """Samples of a writer that leaves the key now."""
-        return [one for one in self.samples if one.said.who == who and one.left is None]
+        return [one for one in self.samples if one.who == who and one.left is None]
 
 
 class Lasts:
@@ -77,8 +89,10 @@ class Lasts:
         self._keys: dict[int, _Key] = {}  # the one whose last sample lies furthest back first
         self._over: list[int] = []  # keys that are over, the one that is so longest first
         self._words: dict[tuple[int, int, int], Said] = {}  # of writers: the last since their last sample and end
+        self._ends: list[Said] = []  # that came behind samples of which no key says what is in them
         self.given_up = self.limited = self.said_ns = 0
         self.cleaned = 0  # keys that have gone because their delay was over
+        self._ended: set[tuple[int, int, int]] = set()  # writers, by the message that is being noted
         self._restoring = False
 
     def restore(self, kept: Iterable[Said], over: Iterable[tuple[int, int, bool]] = (), said_ns: int = 0,
@@ -103,8 +117,10 @@ class Lasts:
     def kept(self) -> list[Said]:
         """In the order."""
         found: dict[tuple[int, int], Said] = {}
-        writers = {one.said.who for one in self._samples()}
+        writers = {one.who for one in self._samples()}
         found.update((said.order, said) for who, said in self._words.items() if who in writers)
+        alone = min((one.said.order for one in self._samples() if one.alone), default=None)
+        found.update((said.order, said) for said in self._ends if alone is not None and alone < said.order)
         for key in self._keys.values():
             for said in (key.ended, *(said for one in key.samples for said in (one.said, one.left))):
                 if said is not None:
@@ -127,18 +143,31 @@ class Lasts:
                 self._tell_time(said.source_ns)
             return
         does = self._effects[said.tag]
-        if does & EFFECT_OF_NODE:
+        self._ended = set()
+        if does & EFFECT_OF_NODE and not does & EFFECT_CARRIED:
             if not said.writer:
-                self._end(said, does, {one.said.who for one in self._samples() if one.said.who[0] == said.sender})
+                self._end(said, does, {one.who: does for one in self._samples() if one.who[0] == said.sender})
         elif does & EFFECT_OF_WRITER:
-            self._end(said, does, {one.said.who for one in self._samples() if one.said.who == said.who})
+            self._end(said, does, self._ending(said, does))
         elif does & EFFECT_SAMPLE:
             self._add(said, does)
-        elif does:
+        elif does & (EFFECT_LEAVES | EFFECT_ENDS):
             self._end_of_key(said, does)
         self._look_over(said, does)
-        writers = {one.said.who for one in self._samples()}
+        writers = {one.who for one in self._samples()}
         self._words = {who: word for who, word in self._words.items() if who in writers}
+        kept = {one.order for one in self.kept}
+        self._ends = [one for one in self._ends if one.order in kept]
+
+    def _ending(self, said: Said, does: int) -> dict[tuple[int, int, int], int]:
+        """The writers about which a message of a writer is, and what it does to the keys of each."""
+        who = said.author(self._effects)
+        return {who: does} if any(one.who == who for one in self._samples()) else {}
+
+    def _is_carried(self, one: _Sample, said: Said, does: int) -> bool:
+        """The writer that ends with this message has brought the sample, for another one."""
+        return bool(does & (EFFECT_LEAVES | EFFECT_ENDS) and not does & EFFECT_CARRIED and one.who != said.who
+                    and self._effects[one.said.tag] & EFFECT_CARRIED and one.said.who == said.who)
 
     # --- keys that are over
 
@@ -146,10 +175,10 @@ class Lasts:
         if self._restoring:
             return
         numbers = [number for number, key in self._keys.items() if key.over and number not in self._over]
-        if does & EFFECT_OF_WRITER and not does & EFFECT_OF_NODE:
+        if self._ended == {said.author(self._effects)}:
             # Of a writer that ends, in the opposite order of its last samples of them.
             def last_of_writer(number: int) -> tuple[int, int]:
-                return max(one.said.order for one in self._keys[number].samples if one.said.who == said.who)
+                return max(one.said.order for one in self._keys[number].samples if one.who in self._ended)
 
             numbers.sort(key=last_of_writer, reverse=True)
         for number in numbers:
@@ -200,7 +229,8 @@ class Lasts:
             self._over.remove(said.key)
         key.ended = None
         key.alone = bool(does & EFFECT_ALONE)
-        if self._depth and len(key.samples) == self._depth:
+        depth = (does & EFFECT_CARRIED and said.last >> 48) or self._depth
+        while depth and len(key.samples) >= depth:
             del key.samples[0]
         if not self._restoring:
             self._limit(said)
@@ -210,9 +240,10 @@ class Lasts:
                 del self._keys[said.key]
                 return
             del key.samples[0]
-        key.samples.append(_Sample(said))
-        self._words.pop(said.who, None)
-        self._meet(key, said, does, said.who)
+        who = said.author(self._effects)
+        key.samples.append(_Sample(said, who, key.alone))
+        self._words.pop(who, None)
+        self._meet(key, said, does, who)
 
     def _limit(self, said: Said) -> None:
         while self._keys_max and sum(not one.alone for one in self._keys.values()) > self._keys_max:
@@ -230,14 +261,32 @@ class Lasts:
             self._drop_oldest(number, key, said, said.key)
 
     def _end_of_key(self, said: Said, does: int) -> None:
-        key = self._keys.get(said.key)
-        if key is None or not (does & EFFECT_ENDS or key.left_by(said.who)):
+        key, who = self._keys.get(said.key), said.author(self._effects)
+        if key is None or not (does & EFFECT_ENDS or key.left_by(who)):
+            self._keep_end(said)
             return
-        if not self._make_room(said, said.key):
-            self.given_up += len(self._forget(said.key))
+        if not self._make_room_for_end(said, said.key):
+            if said.key in self._keys:
+                self.given_up += len(self._forget(said.key))
             return
-        if does & EFFECT_ENDS or key.left_by(said.who):  # else what it was about made room for it
-            self._meet(key, said, does, said.who)
+        if does & EFFECT_ENDS or key.left_by(who):  # else what it was about made room for it
+            self._meet(key, said, does, who)
+            self._ends.append(said)
+        else:
+            self._look_over(said, does)
+            self._keep_end(said)
+
+    def _keep_end(self, said: Said) -> None:
+        """Of nothing that is known to be kept: for what is ALONE."""
+        if any(one.alone for one in self._samples()) and self._make_room_for_end(said, None):
+            self._ends.append(said)
+
+    def _make_room_for_end(self, said: Said, spared: int | None) -> bool:
+        if self._make_room(said, spared):
+            return True
+        for number in [number for number, key in self._keys.items() if key.alone]:
+            self.given_up += len(self._forget(number))
+        return False
 
     def _meet(self, key: _Key, said: Said, does: int, who: tuple[int, int, int]) -> None:
         if does & EFFECT_LEAVES:
@@ -246,20 +295,34 @@ class Lasts:
         if does & EFFECT_ENDS:
             key.ended = said
 
-    def _end(self, said: Said, does: int, writers: set[tuple[int, int, int]]) -> None:
-        """Of all keys of some writers."""
-        if not writers and not does & EFFECT_OF_NODE:
+    def _end(self, said: Said, does: int, writers: dict[tuple[int, int, int], int]) -> None:
+        """Of all keys of some writers, with what it does to them."""
+        of_writer = not does & EFFECT_OF_NODE or does & EFFECT_CARRIED
+        if not writers and of_writer and not any(self._is_carried(one, said, does) for one in self._samples()):
+            self._keep_end(said)
             return
-        if not self._make_room(said, None):
+        if not self._make_room_for_end(said, None):
             return
-        if does & EFFECT_OF_WRITER:
-            self._words.pop(said.who, None)
+        if of_writer:
+            writers = self._ending(said, does)  # without those that made room for it
+            carries = any(self._is_carried(one, said, does) for one in self._samples())
+            if not writers and not carries:
+                self._keep_end(said)
+                return
+            self._ended = set() if carries else set(writers)
+            for who in writers:
+                self._words.pop(who, None)
             if not does & (EFFECT_LEAVES | EFFECT_ENDS):
-                self._words[said.who] = said
+                self._words[said.author(self._effects)] = said
+        self._ends.append(said)
         for key in self._keys.values():
             for who in writers:
                 if key.left_by(who):
-                    self._meet(key, said, does, who)
+                    self._meet(key, said, writers[who], who)
+            for one in reversed(key.samples) if of_writer else ():
+                if one.left is None and self._is_carried(one, said, does):
+                    bound = self._effects[one.said.tag] & EFFECT_BOUND
+                    self._meet(key, said, does | EFFECT_ENDS if bound else does, one.who)
 
     @property
     def _bytes(self) -> int:
@@ -278,8 +341,29 @@ class Lasts:
                 goes = next((number for number in self._keys if number != spared), None)
             if goes is None:
                 return False
-            self.given_up += len(self._forget(goes))
+            over = goes in self._over
+            samples = self._forget(goes)
+            self.given_up += len(samples)
+            if not over:
+                self._give_up_before(samples[-1].said.order, said, spared)
         return True
+
+    def _give_up_before(self, order: tuple[int, int], said: Said, spared: int | None) -> None:
+        """A key has lost its last sample, which stood here: so do those that are of no key what came before that, and
+        with it go the ends before that."""
+        while (found := min(((one.said.order, number) for number, key in self._keys.items() for one in key.samples
+                             if one.alone), default=None)) and found[0] <= order:
+            number, key = found[1], self._keys[found[1]]
+            if len(key.samples) == 1 and number == spared:
+                return
+            self.given_up += 1
+            del key.samples[0]
+            if not key.samples:
+                self._forget(number)
+            elif number != spared and key.over and number not in self._over and not self._restoring:
+                self._becomes_over(number, said.source_ns)
+        kept = {one.order for one in self.kept}
+        self._ends = [one for one in self._ends if one.order in kept]
 
     def _give_up_oldest(self, said: Said, spared: int | None) -> bool:
         number, key = self._oldest()
@@ -314,4 +398,5 @@ def size_of(message: Any) -> int:
 def said_of(message: Any, body: Any = None) -> Said:
     """Of a message as histories have it (`spindle.restart.pieces.Message`)."""
     return Said(message.order, message.key, message.tag, message.sender, message.writer_id, message.relay,
-                size_of(message), body, message.source_ns)
+                size_of(message), body, message.source_ns,
+                int.from_bytes(message.payload[-8:], "little") if len(message.payload) >= 8 else 0)

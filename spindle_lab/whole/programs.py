@@ -24,7 +24,7 @@ from spindle_core.errors import WriteTimeout
 from spindle_lab.whole.checks import Deleted
 from spindle_lab.whole.sets import CHANNELS, MARK, SIZE_MIN, messages
 from spindle_lab.whole.shortage import SHORT
-from spindle_lab.whole.tables import key_of
+from spindle_lab.whole.tables import key_of, with_author
 from spindle_lab.whole.tags import FAREWELL, LAPSE, REVIVAL, tag_of
 from spindle_lab.whole.times import SPANS_MS, with_span
 from spindle_lab.whole.violation import Violation
@@ -455,6 +455,8 @@ class Program:
             data = text + b"." * size
             if writing.handle.topic.spec.timing:
                 data = with_span(data, self.rng.choice(SPANS_MS))
+            if self.world.setup.grouped and writing.handle.topic.spec.effects and not self.outside:
+                data = with_author(data, self.rng)
             if not self._put(writing, data):
                 return
             writing.count += 1
@@ -496,7 +498,7 @@ class Program:
             time.sleep(writing.lease_ns / 1e9 * self.rng.choice((0.1, 0.5, 2.0)) / len(leased))
 
     def _put(self, writing: Writing, data: bytes) -> bool:
-        self.world.checks.times.writes(writing.topic, data)
+        self.world.checks.times.writes(writing.topic, data, self.world.setup.grouped)
         for _ in range(50):
             try:
                 key = key_of(data) if writing.handle.topic.spec.effects else 0

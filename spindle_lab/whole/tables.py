@@ -12,12 +12,16 @@ had it have gone, or is taken up from journals, the model begins with what the f
 from __future__ import annotations
 
 import dataclasses
+import random
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.group.levels import Level
 from spindle.group.topics import (
     CLEANUP_NEVER,
+    EFFECT_ALONE,
+    EFFECT_BOUND,
+    EFFECT_CARRIED,
     EFFECT_ENDS,
     EFFECT_LEAVES,
     EFFECT_OF_NODE,
@@ -27,7 +31,7 @@ from spindle.group.topics import (
 from spindle.restart.pieces import Message
 from spindle_core.table_copy import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said, said_of
-from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, REVIVAL
+from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, REVIVAL, TIMED, tag_of
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
@@ -42,6 +46,7 @@ RECORD = struct.Struct("<QIBBHQQQQIIQ")  # struct log_record, up to its end
 RING, TAIL, OLDEST = 4096, 64, (136, 144)  # where they are in a log's mapping: position and offset of the oldest
 JUMP, LARGE = 2, 3
 KEYS = 5
+AUTHOR = struct.Struct("<Q")
 
 
 def _effects() -> bytes:
@@ -54,7 +59,24 @@ def _effects() -> bytes:
     return bytes(found)
 
 
+def _effects_grouped() -> bytes:
+    found = bytearray(EFFECTS)
+    found[0] |= EFFECT_CARRIED | EFFECT_BOUND
+    found[ENDS] |= EFFECT_CARRIED
+    found[TIMED] |= EFFECT_ALONE
+    return bytes(found)
+
+
 EFFECTS = _effects()
+EFFECTS_GROUPED = _effects_grouped()
+
+
+def with_author(data: bytes, rng: random.Random) -> bytes:
+    """A message with one of the writers of its host at its end, for which it is said, and how many of its key are kept;
+    if it has room for that."""
+    if len(data.partition(b" ")[2]) < AUTHOR.size or tag_of(data) == TIMED:
+        return data
+    return data[:-AUTHOR.size] + AUTHOR.pack(rng.choice((0, 1, 2, 3, 4)) | rng.choice((0, 0, 1, 2)) << 48)
 
 
 def key_of(payload: bytes) -> int:
@@ -262,6 +284,8 @@ class Tables:
                 continue
             stride = (RECORD.size + size + 63) // 64 * 64
             position, offset = position + stride, at - RING + stride
+            end = at + RECORD.size + size
+            last = int.from_bytes(view[end - 8 : end], "little") if size >= 8 else 0
             if kind == LARGE:  # its bytes lie beside
                 size = int.from_bytes(view[at + RECORD.size + 8 : at + RECORD.size + 16], "little")
             order = view_id, sequence
@@ -270,7 +294,7 @@ class Tables:
             if read.first is None or (read.lacks is not None and read.lacks[1] == order):
                 read.first = order
             read.last = order
-            read.new.append(Said(order, key, tag, sender, writer, relay, size, None, source_ns))
+            read.new.append(Said(order, key, tag, sender, writer, relay, size, None, source_ns, last))
         read.position, read.offset = position, offset
         return read
 

@@ -38,11 +38,11 @@ class Times:
         self._timed: set[str] = set()  # topics in which something counts for a time only
         self._ended: set[str] = set()  # topics in which a key may have ended
 
-    def writes(self, topic: str, data: bytes) -> None:
-        """A program is about to write this."""
+    def writes(self, topic: str, data: bytes, bound: bool) -> None:
+        """A program is about to write this. `bound`: the end of its writer may end its key."""
         if tag_of(data) == TIMED:
             self._timed.add(topic)
-        if tag_of(data) == ENDS:
+        if bound or tag_of(data) == ENDS:
             self._ended.add(topic)
 
     def took(self, reading: Reading, payload: bytes, info: Any) -> None:

@@ -38,7 +38,7 @@ from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.slots import EmbeddedSlot, NodeSlot
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
-from spindle_lab.whole.tables import EFFECTS, Tables
+from spindle_lab.whole.tables import EFFECTS, EFFECTS_GROUPED, Tables
 from spindle_lab.whole.tags import DEPARTURE
 from spindle_lab.whole.times import TIMING
 from spindle_lab.whole.turns import Stuck
@@ -78,6 +78,7 @@ class Setup:
     embedded: int = 0  # of the nodes, those that programs have in their own processes
     keyed: bool = False  # messages of some topics have keys, and nodes keep the last of each
     limits: int = 0  # not 0: these topics have limits, and keep what is over for a while, which are drawn from this
+    grouped: bool = False  # in these topics writers say messages for others, and some messages are about several keys
     typed: bool = False  # writers say types of their samples
     large: bool = False  # programs write samples that don't fit their topics' slots
     replicas: int = 0  # programs that hold a replica of an object, beside the others
@@ -118,6 +119,7 @@ class Setup:
         apart = random.Random(f"limits {seed}")
         if setup.keyed and apart.random() < 0.6:
             setup.limits = apart.randrange(1, 1 << 32)
+        setup.grouped = setup.keyed and random.Random(f"grouped {seed}").random() < 0.5
         setup.typed = random.Random(f"typed {seed}").random() < 0.25
         setup.large = hosts == 1 and random.Random(f"large {seed}").random() < 0.5
         return setup
@@ -190,7 +192,8 @@ class World:
                          window=rng.choice((1, 2, 8)),
                          history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0,
                          departure=DEPARTURE if number % 3 else 0, history_depth=rng.choice((1, 1, 3)) if keyed else 0,
-                         effects=EFFECTS if keyed else b"", timing=timing)
+                         effects=(EFFECTS_GROUPED if self.setup.grouped else EFFECTS) if keyed else b"",
+                         timing=timing)
         return self._limited(number, spec) if keyed and self.setup.limits else spec
 
     def _limited(self, number: int, spec: TopicSpec) -> TopicSpec:

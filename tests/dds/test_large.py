@@ -125,7 +125,7 @@ def test_a_type_of_fixed_size_gets_slots_of_its_size_up_to_a_limit(participant) 
     for size, slot in ((1000, 1064), ((1 << 20) - 64, 1 << 20), ((1 << 20) - 63, 16384), (200 << 20, 16384)):
         topic = Topic(participant, f"of {size}", np.dtype(f"V{size}"), Qos(Policy.Durability.Volatile))
         assert topic.spec.size_max == slot
-    for size, slot in ((100_000, 100_122), ((1 << 20) - 122, 1 << 20), ((1 << 20) - 121, 16384)):
+    for size, slot in ((100_000, 100_130), ((1 << 20) - 130, 1 << 20), ((1 << 20) - 129, 16384)):
         topic = Topic(participant, "t", np.dtype(f"V{size}"), order=f"group {size}")
         writer = DataWriter(participant, topic)
         assert topic.spec.size_max == slot

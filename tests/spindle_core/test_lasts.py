@@ -21,9 +21,9 @@ from spindle_core.reader import LogReader
 from spindle_core.table_copy import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said
 
-SAMPLE, LEAVES, ENDS, OF_WRITER, OF_NODE = 1, 2, 4, 8, 16
-# Tags are the effects themselves, but for 0, which is a sample; 32 and more have none.
-EFFECTS = bytes([SAMPLE, *range(1, 32), *[0] * 224])
+SAMPLE, LEAVES, ENDS, OF_WRITER, OF_NODE, ALONE, CARRIED, BOUND = 1, 2, 4, 8, 16, 32, 128, 16
+# Tags are the effects themselves, but for 0, which is a sample; those with 64 in them have none.
+EFFECTS = bytes([SAMPLE, *(0 if one & 64 else one for one in range(1, 256))])
 VIEW = 7
 
 
@@ -38,13 +38,15 @@ def log_of(spec: TopicSpec, capacity: int = 1 << 16) -> DeliveryLog:
 
 
 def said(
-    sequence: int, key: int, tag: int = 0, writer: int = 1, sender: int = 1, relay: int = 0, size: int = 8
+    sequence: int, key: int, tag: int = 0, writer: int = 1, sender: int = 1, relay: int = 0, size: int = 8,
+    last: int = 0,
 ) -> Said:
-    return Said((VIEW, sequence), key, tag, sender, writer, relay, size)
+    return Said((VIEW, sequence), key, tag, sender, writer, relay, size, last=last)
 
 
 def payload_of(one: Said) -> bytes:
-    return (one.order[1].to_bytes(8, "little") * (one.size // 8 + 1))[:one.size]
+    payload = (one.order[1].to_bytes(8, "little") * (one.size // 8 + 1))[:one.size]
+    return payload[:-8] + one.last.to_bytes(8, "little") if one.tag & CARRIED and one.size >= 8 else payload
 
 
 def arguments(one: Said) -> tuple[object, ...]:
@@ -56,32 +58,48 @@ def kept(log: DeliveryLog) -> list[Said]:
     found = []
     copy = log.copy_table(shared=False)
     for payload, sender, sequence, view_id, _, writer, _, relay, tag, key, _ in table_messages(copy):
-        found.append(Said((view_id, sequence), key, tag, sender, writer, relay, len(payload)))
+        last = int.from_bytes(payload[-8:], "little") if tag & CARRIED and len(payload) >= 8 else 0
+        found.append(Said((view_id, sequence), key, tag, sender, writer, relay, len(payload), last=last))
         assert payload == payload_of(found[-1])
     return found
 
 
-def random_messages(rng: random.Random, count: int, keys: int, large: int) -> list[Said]:
+def random_messages(rng: random.Random, count: int, keys: int, large: int, groups: bool = False) -> list[Said]:
+    """`groups`: some writers speak for others, and some messages are about several keys."""
     found = []
+    tags = [0, 0, 0, 0, LEAVES, ENDS, LEAVES | ENDS, SAMPLE | ENDS, SAMPLE | ENDS | LEAVES, SAMPLE | LEAVES,
+            OF_WRITER | LEAVES, OF_WRITER | LEAVES | ENDS, OF_WRITER, OF_NODE | LEAVES, 64]
+    if groups:
+        tags += [CARRIED | SAMPLE, CARRIED | SAMPLE | BOUND, CARRIED | SAMPLE | BOUND, CARRIED | LEAVES,
+                 CARRIED | LEAVES | ENDS | BOUND, CARRIED | ENDS, CARRIED | OF_WRITER | LEAVES | ENDS | BOUND, CARRIED,
+                 CARRIED | SAMPLE | ENDS, SAMPLE | ALONE, SAMPLE | ALONE]
     for sequence in range(0, 3 * count, 3):
-        tag = rng.choice((0, 0, 0, 0, LEAVES, ENDS, LEAVES | ENDS, SAMPLE | ENDS, SAMPLE | ENDS | LEAVES,
-                          SAMPLE | LEAVES, OF_WRITER | LEAVES, OF_WRITER | LEAVES | ENDS, OF_WRITER, OF_NODE | LEAVES,
-                          64))
-        whole = tag & (OF_WRITER | OF_NODE)
-        relay = rng.choice((0, 0, 5))
-        found.append(said(
-            sequence, 0 if whole else rng.randrange(keys), tag, 0 if tag & OF_NODE else rng.randrange(1, 4),
-            rng.randrange(1, 4), 0 if tag & OF_NODE else relay, 0 if whole else rng.choice((0, 1, 64, 65, large))))
+        tag = rng.choice(tags)
+        of_node = tag & OF_NODE and not tag & CARRIED
+        whole = tag & OF_WRITER or of_node
+        relay = 0 if of_node else rng.choice((0, 0, 5))
+        size = 0 if whole else rng.choice((0, 1, 64, 65, large))
+        key = 0 if whole else rng.randrange(keys)
+        last = 0
+        if tag & CARRIED:
+            last = rng.choice((0, 1, 2, 11, 12)) | (rng.choice((relay, relay, relay, 0, 5, 6)) << 16)
+            last |= rng.choice((0, 0, 1, 2, 6)) << 48
+            size = size if size >= 8 else 8
+        if tag & ALONE:
+            key += 1000 * rng.randrange(1, 4)
+        found.append(said(sequence, key, tag, 0 if of_node else rng.randrange(1, 4), rng.randrange(1, 4), relay, size,
+                          last))
     return found
 
 
+@pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_the_table_is_what_the_model_says(seed: int) -> None:
+def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
     rng = random.Random(seed)
     large = rng.choice((8, 200, 900))
     spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16)
     log, model = log_of(spec), Lasts(spec)
-    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large):
+    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups):
         log.append(*arguments(one))
         model.note(one)
         assert kept(log) == model.kept
@@ -89,14 +107,15 @@ def test_the_table_is_what_the_model_says(seed: int) -> None:
     assert log.table_figures()["bytes"] <= spec.table_bytes
 
 
+@pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("seed", range(20))
-def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int) -> None:
+def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool) -> None:
     """Whoever gets the table at some place, and the messages of the log from some earlier place on, has from there on
     what everybody has: also of what leaves for want of room."""
     rng = random.Random(seed)
     spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16)
     log, joiner = log_of(spec), log_of(spec)
-    messages = random_messages(rng, 600, rng.choice((3, 40)), 300)
+    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups)
     entered, cut = sorted(rng.sample(range(len(messages)), 2))
     for one in messages[:cut]:
         log.append(*arguments(one))
@@ -340,3 +359,18 @@ def test_a_table_without_room_is_refused() -> None:
         DeliveryLog(4096, history_depth=1, effects=EFFECTS, table_bytes=100)
     with pytest.raises(ValueError, match="no table"):
         DeliveryLog(4096).note(b"", 1, 1, 1, 1)
+
+
+def test_what_the_end_of_a_carrier_does_follows_from_what_is_kept() -> None:
+    """Also when the author said later, of a key that is kept no more, that its end does something else."""
+    log, joiner = log_of(spec_of(1, 1 << 16)), log_of(spec_of(1, 1 << 16))
+    for one in (said(0, 1, CARRIED | SAMPLE | BOUND, last=2), said(1, 2, CARRIED | SAMPLE, last=2),
+                said(2, 3, CARRIED | SAMPLE, last=3), said(3, 0, OF_WRITER | LEAVES, size=0), said(4, 2, writer=9)):
+        log.append(*arguments(one))
+    assert [one.order[1] for one in kept(log)] == [2, 3, 4]
+    copy = log.copy_table(shared=False)
+    joiner.restore_table()
+    for message in table_messages(copy):
+        joiner.note(*message)
+    joiner.table_stands_for(*table_place(copy))
+    assert kept(joiner) == kept(log)

@@ -96,18 +96,19 @@ class Topic:
 
 # --- against the model
 
-def drawn(rng: random.Random, count: int, keys: int, large: int) -> list[Said]:
+def drawn(rng: random.Random, count: int, keys: int, large: int, groups: bool) -> list[Said]:
     """As in test_lasts.py, with words and samples that are of no key among them; all have timestamps, mostly those of
     the time that goes by."""
     now, found = NOW, []
-    for one in random_messages(rng, count, keys, large):
+    for one in random_messages(rng, count, keys, large, groups):
         now += rng.choice((0, 0, MS, 20 * MS, S))
         kind = rng.random()
         if kind < 0.1:
             one = word(one.order[1], now - rng.choice((0, 0, 0, 50 * MS)), rng.choice((0, 0, 0, 5)))
         elif kind < 0.2:
             key = rng.choice((one.key, 1 << 63 | rng.randrange(1 << 20)))
-            one = dataclasses.replace(one, tag=rng.choice((ALONE, ALONE, ALONE_ENDS)), key=key, writer=one.writer or 1)
+            one = dataclasses.replace(one, tag=rng.choice((ALONE, ALONE, ALONE_ENDS)), key=key, writer=one.writer or 1,
+                                      last=0)
         if one.tag != WORD:
             stamps = (now, now, now, 0, now + 20 * S, now + 90 * S, 1 << 63)
             one = dataclasses.replace(one, source_ns=rng.choice(stamps))
@@ -123,12 +124,13 @@ def drawn_spec(rng: random.Random) -> TopicSpec:
     return dataclasses.replace(spec, timing=bytes(one + rng.choice((0, TIMING_STAMPED)) for one in spec.timing))
 
 
+@pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("seed", range(80))
-def test_the_table_is_what_the_model_says(seed: int) -> None:
+def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
     rng = random.Random(seed)
     spec = drawn_spec(rng)
     log, model = log_of(spec), Lasts(spec)
-    for one in drawn(rng, 300, rng.choice((1, 4, 30)), rng.choice((8, 200, 900))):
+    for one in drawn(rng, 300, rng.choice((1, 4, 30)), rng.choice((8, 200, 900)), groups):
         log.append(*message(one))
         model.note(one)
         assert kept(log) == without_times(model.kept)
@@ -144,13 +146,14 @@ def without_times(messages: list[Said]) -> list[Said]:
     return [dataclasses.replace(one, source_ns=0) for one in messages]
 
 
+@pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("seed", range(40))
-def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int) -> None:
+def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool) -> None:
     """Also of what goes because of a limit, and of what is over, in the same order and at the same time."""
     rng = random.Random(seed)
     spec = drawn_spec(rng)
     log, joiner = log_of(spec), log_of(spec)
-    messages = drawn(rng, 400, rng.choice((3, 40)), 300)
+    messages = drawn(rng, 400, rng.choice((3, 40)), 300, groups)
     entered, cut = sorted(rng.sample(range(len(messages)), 2))
     for one in messages[:cut]:
         log.append(*message(one))

@@ -13,8 +13,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dds.messages import packets
-from dds.messages.operations import DEPARTURE, DISPOSES, FAREWELL, LAPSES, PACKET, REVIVES, TIME, UNREGISTERS
-from dds.messages.packets import HEADER, MEMBER, ROOM, Sets, cut, member
+from dds.messages.operations import (
+    ANNOUNCES_QOS,
+    DEPARTURE,
+    DISPOSES,
+    FAREWELL,
+    LAPSES,
+    MISSES_DEADLINE,
+    PACKET,
+    REVIVES,
+    TIME,
+    UNREGISTERS,
+    WRITES,
+    is_packet,
+)
+from dds.messages.packets import HEADER, MEMBER, RELAYED, Sets, cut, member
+from dds.messages.packets import ROOM_PLAIN as ROOM
 
 NODE, WRITER, OTHER = 3, 3 << 16 | 7, 3 << 16 | 8
 CHANNEL, MARK = 11, 22
@@ -283,3 +297,40 @@ def test_a_sample_that_fits_no_message_is_refused():
     with pytest.raises(ValueError, match=f"31 bytes doesn't fit into a message of {ROOM + 30}"):
         set_of(1, [bytes(31)], ROOM + 30)
     assert MEMBER.size + HEADER.size == ROOM
+
+
+@pytest.mark.parametrize("tag", [0, DISPOSES, UNREGISTERS, UNREGISTERS | DISPOSES, FAREWELL | UNREGISTERS,
+                                 FAREWELL | UNREGISTERS | DISPOSES, MISSES_DEADLINE])
+@pytest.mark.parametrize(("writer", "author"), [(0, 0), (OTHER, OTHER & 0xFFFF), (RELAYED | 5 << 16 | 3, 5 << 16 | 3)])
+@pytest.mark.parametrize("flags", [0, packets.AUTODISPOSES])
+def test_what_a_single_says_to_nodes_is_what_is_in_it(tag, writer, author, flags):
+    """Its author and depth stand at its end, where they also stand in the entry of a large sample."""
+    data, own = packets.single(1, member(b"abc", tag, flags, MARK, 5, CHANNEL, writer), 7, 1000)
+    assert is_packet(own) and data[-8:] == (author | 7 << 48).to_bytes(8, "little")
+    body = packets.opened(own, data)
+    [(channel, mark, one)] = packets.members(body, writer or WRITER)
+    assert (channel, mark, one.payload, one.tag, one.flags) == (CHANNEL, MARK, b"abc", tag, flags)
+    for other in range(256):
+        if other not in (own, PACKET) and is_packet(other):
+            with pytest.raises(ValueError, match="isn't in it"):
+                packets.opened(other, data)
+    for size in range(len(data)):
+        with pytest.raises(ValueError):
+            list(packets.members(packets.opened(own, data[:size]), writer or WRITER))
+
+
+def test_a_single_has_as_much_room_as_is_said():
+    for size in (packets.ROOM + 3, packets.ROOM + 30):
+        one = member(bytes(size - packets.ROOM), 0, 0, MARK, 5, CHANNEL, 0)
+        assert len(packets.single(1, one, 1, size)[0]) == size
+        with pytest.raises(ValueError, match="fit"):
+            packets.single(1, one, 1, size - 1)
+        assert len(packets.single(1, one, 1, size - 1, 1000)[0]) == size
+    assert packets.single(1, one, packets.DEPTH_MAX + 5, 1000)[0][-2:] == b"\xff\xff"
+
+
+def test_a_sample_that_ends_its_instance_is_no_single():
+    assert all(map(packets.can_be_single, (0, WRITES | ANNOUNCES_QOS, DISPOSES)))
+    data, tag = packets.single(1, member(b"abc", WRITES | DISPOSES, 0, MARK, 5, CHANNEL, 0), 1, 1000)
+    with pytest.raises(ValueError, match="isn't in it"):
+        packets.opened(tag, data)
