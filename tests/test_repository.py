@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
              "large"},
     "applications": {"config", "group", "security", "transport", "topics", "relay", "pool", "large", "node"},
     "service": {"config", "group", "relay", "node", "applications"},
-    "client": {"config", "group", "security", "transport", "applications", "service"},
+    "client": {"config", "group", "security", "transport", "large", "applications", "service"},
     "links": {"pool", "client"},
     "cockpit": {"config", "group", "security", "client"},
     "demo": {"group", "journal", "client"},

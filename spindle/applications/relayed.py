@@ -29,10 +29,10 @@ from spindle.applications.application import QUEUE_BYTES_MAX, Answer, Applicatio
 from spindle.applications.open_ports import OpenPort
 from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError, shortage
 from spindle.group.levels import Level
+from spindle.large.cost import large_cost
 from spindle.large.store import PIECE_BYTES
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
-from spindle.relay.cost import large_cost
 from spindle.transport.wire import ConnectionEnded
 from spindle.waiting import within
 

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
 
+from spindle.client.calls import Lost
 from spindle.client.channel import THREAD_END_S, Dispatcher
 from spindle.client.finding import Finder
 from spindle.client.nodes import NodeAddresses, close_quietly
 from spindle.client.remote_larges import AGAIN_S, ASK_MS
-from spindle.client.remote_link import Link, Lost
+from spindle.client.remote_link import Link
 from spindle.client.remote_notices import RemoteNotices
 from spindle.client.remote_requests import REQUEST_TIMEOUT_S, SILENCE_S, RemoteRequests
 from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from spindle.errors import NoResources, SpindleError, WireError, shortage
 from spindle.large import store
-from spindle.relay.cost import large_cost
+from spindle.large.cost import large_cost
 
 if TYPE_CHECKING:
-    from spindle.client.remote_link import Call
+    from spindle.client.calls import Call
     from spindle.proto import relay_pb2 as rb
     from spindle_core.inbox_writer import InboxWriter
     from spindle_core.memory import Mapping

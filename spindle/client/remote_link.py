@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
 from spindle.client.attaching import _check_opening, _parse, _release
+from spindle.client.calls import Call, Lost
 from spindle.client.nodes import connect
 from spindle.errors import SpindleError, WireError, error_from_wire
 from spindle.group.codec import PROTOCOL_VERSION
@@ -20,19 +20,6 @@ from spindle.transport.wire import BlockingConnection
 if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
     from spindle.security.trust import Trust
-
-
-class Lost(Exception):
-    """The connection ended while something was asked on it."""
-
-
-class Call:
-    __slots__ = ("answered", "error", "reply")
-
-    def __init__(self) -> None:
-        self.answered = threading.Event()
-        self.reply: pb.Reply | None = None
-        self.error: SpindleError | None = None
 
 
 class Link:

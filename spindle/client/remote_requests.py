@@ -12,8 +12,9 @@ import threading
 import time
 from typing import Any
 
+from spindle.client.calls import Call, Lost
 from spindle.client.channel import check_usable
-from spindle.client.remote_link import Call, Link, Lost
+from spindle.client.remote_link import Link
 from spindle.errors import NodeStopped, SpindleError, error_from_wire
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
