@@ -299,20 +299,20 @@ class Player:
                 self._recover()
                 return step()
             except dds.DDSUnacknowledged:
-                continue  # it has done nothing
+                self._notice()  # it has done nothing
             except dds.DDSNodeLost:
                 raise self._stopped() from None
 
     @property
-    def _gone(self) -> Session | None:
-        """A session whose node has gone, if a writer is still there."""
-        return next((one.handle.session for one in self._last.values()
-                     if one.inbox.is_gone and one.writer._way.error is None), None)
-
-    @property
     def _has_lost(self) -> bool:
         """A node has gone, and we haven't turned to the next one."""
-        return self._attachment.status.lost_count != self._losses or self._gone is not None
+        return self._attachment.status.lost_count != self._losses or self._session.gone
+
+    def _notice(self) -> None:
+        """A writer may know of the end of its node before anybody else does."""
+        for one in self._last.values():
+            if one.inbox.is_gone and one.writer._way.error is None:
+                self._attachment.lost(one.handle.session)
 
     def _recover(self) -> None:
         """Say again what is in doubt, if anything is. Raises as _surely()."""
@@ -324,13 +324,12 @@ class Player:
                     self._write(self._doubts[0], again=True)
                     self._doubts.popleft()
             except dds.DDSUnacknowledged:
-                continue
+                self._notice()
 
     def _turn(self) -> None:
         """To the next node. Raises NodeStopped."""
-        gone = self._gone
-        if gone is not None:
-            self._attachment.lost(gone)
+        if self._session.gone:
+            self._attachment.lost(self._session)
         if self._attachment.reattaches:
             note(f"node {self._node_id} has gone away; this goes on at the next node of the host")
         self._wait_for_node()

@@ -5,6 +5,7 @@ then killed; a program at node 2 reads."""
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,11 @@ from typing import Any
 import pytest
 
 import dds
+from dds.codecs.schemas import schema_of
 from dds.nodes.ways import HostNode
 from spindle.cli.recordings.player import Player
 from spindle.journal.playing import PlayedFile
+from spindle.journal.recording import RecordingWriter
 from tests.spindle.cli.recordings.programs import FIX, LONG, STATE, Collecting, a_state, recording
 from tests.spindle.cli.support import Cli
 from tests.spindle.daemons import Daemon, daemons
@@ -123,6 +126,33 @@ def living(collected: Collecting) -> set[str]:
 
 def number_of(sample: Any) -> int | None:
     return getattr(sample, "number", getattr(sample, "altitude", None))
+
+
+@pytest.mark.slow
+def test_topics_in_no_group_and_without_keys(cli: Cli, runtime_dir: Path, tmp_path: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written as they are; several of them."""
+    out = tmp_path / "plain.mcap"
+    writer = RecordingWriter(out, {})
+    numbers = range(3 * SETS)
+    channels = [writer.channel(f"t{number}", schema_of(bytes), {}) for number in range(3)]
+    for number in numbers:
+        writer.add(channels[number % 3], number, 10**9 + number * int(LASTS_S * 1e9 / len(numbers)), 0, b"%d" % number)
+    writer.close()
+    with daemons(runtime_dir, 3) as group, dds.DomainParticipant(way=HostNode(2, runtime_dir)) as program:
+        read = [dds.DataReader(program, dds.Topic(program, f"t{number}", bytes)) for number in range(3)]
+        with Collecting(*read) as collecting, killed_in_the_middle(group[2], monkeypatch) as problems:
+            result = cli("replay", out, "--node", 3, "--timeout", 30, "--json")
+            assert result.code == 0, result.err
+            wait_until(lambda: len({bytes(one) for _, one, _ in collecting.got}) == len(numbers), 30)
+        assert not problems
+    assert result.json["resent"] >= 10 and result.json["messages"] == len(numbers)
+    assert f"{result.json['resent']} messages of t0, t1, t2 that may have been" in result.err
+    for place in range(3):
+        got = [int(bytes(one)) for topic, one, _ in collecting.got if topic == f"t{place}"]
+        assert [one for at, one in enumerate(got) if one not in got[:at]] == list(numbers[place::3])
+        assert sum(later < earlier for earlier, later in itertools.pairwise(got)) <= 1
+        assert len(got) <= len(numbers) // 3 + result.json["resent"]
 
 
 @pytest.mark.slow
