@@ -96,6 +96,7 @@ test-all: lab $(VENV)/.stamp-test  ## Run all tests
 	@$(PYTEST_ALL) $(ARGS)
 
 # As `make test`, each in a clone in build/pythons; new files only once git knows them. ARGS as for test.
+# ARGS='--python 3.11 tests/dds' for some of them, and of the tests.
 test-pythons: $(VENV)/.stamp-venv  ## Run the tests on every CPython from 3.10 to 3.14 found, and say which were not
 	@$(BIN)/python tools/pythons.py --test $(ARGS)
 

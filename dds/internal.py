@@ -11,7 +11,7 @@ import abc
 import dataclasses
 from typing import Any, NoReturn, Protocol
 
-from dds.status import SampleState, ViewState
+from dds.status import InstanceState, SampleState, ViewState
 
 dds_infinity: int = (1 << 63) - 1  # ns; the duration that never ends
 dds_domain_default: int = 0
@@ -59,6 +59,7 @@ class KeptEntry(Protocol):
 class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own info register as one
     """What came with a sample. DDS 1.4, 2.2.2.5.5.
 
+    topic                the name of the topic that it was read from
     sample_state, view_state, instance_state  see dds.core
     valid_data           False of an InvalidSample
     source_timestamp     when it was written, UTC ns
@@ -75,11 +76,13 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
 
     __slots__ = (
         "_live", "absolute_generation_rank", "disposed_generation_count", "generation_rank", "instance_handle",
-        "instance_state", "no_writers_generation_count", "sample_rank", "sample_state", "valid_data", "view_state")
+        "instance_state", "no_writers_generation_count", "sample_rank", "sample_state", "topic", "valid_data",
+        "view_state")
 
-    def __init__(self, entry: KeptEntry) -> None:
+    def __init__(self, entry: KeptEntry, topic: str) -> None:
         """The info of an entry as it is at this moment; its ranks are 0 until dds.readers.kept.rank()."""
         instance = entry.instance
+        self.topic = topic
         self._live = entry.live
         self.sample_state = SampleState.Read if entry.read else SampleState.NotRead
         self.view_state = ViewState.New if instance.new else ViewState.Old
@@ -126,8 +129,22 @@ class SampleInfo(abc.ABC):  # noqa: B024  abstract only to let the core's own in
         return place
 
     def __repr__(self) -> str:
-        return (f"SampleInfo(node={self.node}, view_id={self.view_id}, sequence={self.sequence}, "
-                f"source_timestamp={self.source_timestamp}, sample_state={self.sample_state})")
+        said = [f"{name}={getattr(self, name)!r}" for name in _ALWAYS_SAID]
+        said += [f"{name}={_state_text(kind, getattr(self, name))}" for name, kind in _STATES.items()]
+        said += [f"{name}={value}" for name in _COUNTS if (value := getattr(self, name))]
+        return f"SampleInfo({', '.join(said)})"
+
+
+_ALWAYS_SAID = ("topic", "valid_data", "node", "publication_handle", "view_id", "sequence", "index", "source_timestamp",
+                "reception_timestamp", "instance_handle")
+_STATES = {"sample_state": SampleState, "view_state": ViewState, "instance_state": InstanceState}
+_COUNTS = ("disposed_generation_count", "no_writers_generation_count", "sample_rank", "generation_rank",
+           "absolute_generation_rank")
+
+
+def _state_text(kind: type, state: int) -> str:
+    """As programs write it: "ViewState.New"."""
+    return next((f"{kind.__name__}.{name}" for name, value in vars(kind).items() if value == state), str(state))
 
 
 @dataclasses.dataclass

@@ -110,7 +110,8 @@ def test_commands_and_options_exist(path: Path) -> None:
             wrong.append(call)
             continue
         command: tuple[str, ...] = (words[0],)
-        if len(words) > 1 and words[0] in ("bench", "journal", "keys", "paper") and re.fullmatch(r"[a-z]+", words[1]):
+        groups = ("bench", "journal", "keys", "paper")
+        if len(words) > 1 and words[0] in groups and re.fullmatch(r"[a-z][a-z-]*", words[1]):
             command += (words[1],)
         text = help_of(command)
         options = [word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)]

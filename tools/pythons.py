@@ -1,4 +1,5 @@
-"""The CPythons on this machine that Spindle is for; `pythons.py --test [pytest arguments]` runs the tests on each.
+"""The CPythons on this machine that Spindle is for; `pythons.py --test [--python VERSION]
+[pytest arguments]` runs the tests on each, or on those that are named.
 
 Rules: of each version the latest release is taken; without the headers or venv nothing can be built for it, and that is
 said. A version that isn't here is named, never skipped in silence.
@@ -6,12 +7,14 @@ said. A version that isn't here is named, never skipped in silence.
 
 from __future__ import annotations
 
+import argparse
 import glob
 import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,16 +82,25 @@ def find() -> dict[tuple[int, int], Python]:
     return found
 
 
-def unfit(found: dict[tuple[int, int], Python]) -> list[str]:
+def unfit(found: dict[tuple[int, int], Python], wanted: Sequence[tuple[int, int]] = VERSIONS) -> list[str]:
     """A line for each version that can't be used."""
     lines = []
-    for version in VERSIONS:
+    for version in wanted:
         name = "CPython {}.{}".format(*version)
         if version not in found:
             lines.append(f"{name}: not found")
         elif found[version].missing:
             lines.append(f"{name}: {found[version].path} lacks {' and '.join(found[version].missing)}")
     return lines
+
+
+def chosen(arguments: list[str]) -> tuple[list[tuple[int, int]], list[str]]:
+    """The versions that --python names, all if there is none; and the other arguments."""
+    names = {"{}.{}".format(*version): version for version in VERSIONS}
+    parser = argparse.ArgumentParser(prog="pythons.py --test", add_help=False, allow_abbrev=False)
+    parser.add_argument("--python", action="append", choices=list(names))
+    options, rest = parser.parse_known_args(arguments)
+    return [names[name] for name in options.python or names], rest
 
 
 def copy_tree(to: Path) -> None:
@@ -110,7 +122,8 @@ def copy_tree(to: Path) -> None:
 
 def run_tests(arguments: list[str]) -> int:
     """`make test` with a copy of the tree for each, as modules in place and what stamps say are one version's."""
-    found = find()
+    wanted, arguments = chosen(arguments)
+    found = {version: python for version, python in find().items() if version in wanted}
     results = []
     for python in found.values():
         if python.missing:
@@ -123,10 +136,10 @@ def run_tests(arguments: list[str]) -> int:
         done = subprocess.run(["make", "test", f"PYTHON={python.path}", f"ARGS={shlex.join(arguments)}"], cwd=tree,
                               env=environment, check=False)
         results.append((python, done.returncode))
-    print("== Tests on every CPython from 3.10 to 3.14")
+    print("== Tests on CPython " + ", ".join("{}.{}".format(*version) for version in wanted))
     for python, status in results:
         print(f"CPython {python.version}: {'passed' if status == 0 else 'FAILED'} ({python.path})")
-    for line in unfit(found):
+    for line in unfit(found, wanted):
         print(f"{line}: NOT TESTED")
     return 1 if not results or any(status for _, status in results) else 0
 

@@ -36,6 +36,7 @@ UNREGISTERED = "unregistered"  # by its writer; likewise
 CLOSED = "closed"  # a writer has ended, and has unregistered all that it had; it has no payload
 CLOSED_DISPOSED = "closed and disposed"  # the same, and has disposed of it
 GONE = "gone"  # a node has ended, with all its writers
+ENDS = (CLOSED, CLOSED_DISPOSED, GONE)
 
 _BITS = DISPOSES | UNREGISTERS | WRITES | FAREWELL | DEPARTS | ANNOUNCES_QOS
 
@@ -51,6 +52,7 @@ class Said:
     mark       of its type in its order group
     source_ns  when it was written, UTC, as its writer says; 0: it doesn't
     inline     what the writer's Qos says to readers
+    in_set     of a coherent set: all that came with it from the same message are that set
     """
 
     kind: str
@@ -60,6 +62,7 @@ class Said:
     mark: int
     source_ns: int
     inline: InlineQos
+    in_set: bool = False
 
 
 class Contents:
@@ -86,7 +89,9 @@ class Contents:
 
     def _packet(self, payload: bytes, carrier: int) -> list[Said]:
         number, place, count = packets.header(payload)
-        found = [one for channel, mark, member in packets.members(payload, carrier)
+        members = list(packets.members(payload, carrier))
+        in_set = count > 1 or len(members) > 1
+        found = [dataclasses.replace(one, in_set=in_set) if in_set else one for channel, mark, member in members
                  for one in _said(bytes(member.payload), member.tag, member.handle, channel, mark,
                                   member.source_timestamp)]
         if count == 1:
@@ -151,4 +156,5 @@ def node_of(writer: int) -> int:
     return writer >> 16 & 0xFFFF
 
 
-__all__ = ["CLOSED", "CLOSED_DISPOSED", "DISPOSED", "GONE", "SAMPLE", "UNREGISTERED", "Contents", "Said", "node_of"]
+__all__ = ["CLOSED", "CLOSED_DISPOSED", "DISPOSED", "ENDS", "GONE", "SAMPLE", "UNREGISTERED", "Contents", "Said",
+           "node_of"]

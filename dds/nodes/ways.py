@@ -64,6 +64,19 @@ class HostNode:
 
 
 @dataclasses.dataclass(frozen=True)
+class FirstNode(HostNode):
+    """The daemon with this id, while there is one; else any other of this host."""
+
+    def attach(self, domain_id: int, name: str, timeout_s: float, patience_s: float | None) -> Session:
+        from spindle.errors import NoDaemon
+
+        try:
+            return super().attach(domain_id, name, timeout_s, patience_s)
+        except (NoDaemon, ConnectionError):
+            return HostNode(None, self.runtime_dir).attach(domain_id, name, timeout_s, patience_s)
+
+
+@dataclasses.dataclass(frozen=True)
 class EmbeddedNode:
     """A node inside this process: the one that its participants of the domain share, or one with an id of its own, or
     in another runtime directory."""
@@ -164,4 +177,4 @@ def configure(domain_id: int, config: NodeConfig) -> bool:
         return True
 
 
-__all__ = ["DistantNode", "EmbeddedNode", "HostNode", "Way", "configure", "from_environment", "switch"]
+__all__ = ["DistantNode", "EmbeddedNode", "FirstNode", "HostNode", "Way", "configure", "from_environment", "switch"]

@@ -40,11 +40,14 @@ class Batch:
         self._stride = stride
         self._block = block
         self._infos = infos
+        self._info_type: Any = None  # of what is in a block
         self._open = True
 
     @classmethod
-    def of_block(cls, codec: Codec, block: Block) -> Batch:
-        return cls(codec, block.count, block.payload_size, block.buffer, block.offset, block.stride, block, None)
+    def of_block(cls, codec: Codec, block: Block, info_type: type) -> Batch:
+        batch = cls(codec, block.count, block.payload_size, block.buffer, block.offset, block.stride, block, None)
+        batch._info_type = info_type
+        return batch
 
     @classmethod
     def of_payloads(cls, codec: Codec, payloads: list[bytes], infos: list[SampleInfo]) -> Batch:
@@ -96,10 +99,8 @@ class Batch:
         i = self._index(i)
         if self._infos is not None:
             return self._infos[i]
-        from dds.readers.live import LiveSampleInfo
-
         assert self._block is not None
-        return self._block.info(i, LiveSampleInfo)
+        return self._block.info(i, self._info_type)
 
     def _index(self, i: int) -> int:
         if not -self._count <= i < self._count:
@@ -164,7 +165,7 @@ class BatchWay(ReaderCore):
                 return Batch.of_payloads(codec, [], [])
             self._consumed += block.count
             self._info_type = self._live_info
-            return Batch.of_block(codec, block)
+            return Batch.of_block(codec, block, self._live_info)
 
     def _next_block(self, n: int) -> Block | None:
         """Up to `n` samples in place, None if there is none; records of another size than the dtype's are refused."""
@@ -203,7 +204,7 @@ class BatchWay(ReaderCore):
             if len(entries) == n or entry.failure is not None or other_size:
                 break
             entries.append(entry)
-        infos: list[Any] = [SampleInfo(one) for one in entries]
+        infos: list[Any] = [SampleInfo(one, self._topic.name) for one in entries]
         if self._codec.key_of is not None:
             rank(entries, infos)
         for entry in entries:

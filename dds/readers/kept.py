@@ -34,6 +34,7 @@ class Kept:
     """The kept entries of one reader; the base of `dds.readers.intake.Intake`, by which they come in.
 
     codec      of the reader's topic
+    topic      its name, as samples' infos have it
     instances  those of a type with a key; None for other types, whose samples all belong to `single`
     unread     entries that were not given out yet
     refused    counts the samples that are not of the codec's type; why_refused: the last one's reason
@@ -41,6 +42,7 @@ class Kept:
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
+        self.topic = ""
         self.entries: collections.deque[Entry] = collections.deque()
         self.single = Instance(None, KEYLESS_HANDLE)
         self.instances = None if codec.key_of is None else Instances(codec)
@@ -203,7 +205,7 @@ class Kept:
         samples: list[Any] = []
         entries: list[Entry] = []
         for entry in found:
-            info = SampleInfo(entry)
+            info = SampleInfo(entry, self.topic)
             if entry.ends:
                 sample = InvalidSample(self.key_sample(entry), info)
             elif entry.failure is not None:

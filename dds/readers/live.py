@@ -5,6 +5,9 @@ Imported with the first reader, because it loads an extension module.
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from dds.internal import SampleInfo, publication_handle
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.client.samples import KeyedInfo, MessageInfo, message_type
@@ -15,6 +18,7 @@ class LiveSampleInfo(MessageInfo):
 
     __slots__ = ()
 
+    topic = ""
     sample_state = SampleState.NotRead
     view_state = ViewState.Old
     instance_state = InstanceState.Alive
@@ -27,6 +31,9 @@ class LiveSampleInfo(MessageInfo):
     absolute_generation_rank = 0
 
     __repr__ = SampleInfo.__repr__
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduced(super().__reduce__())
 
     @property
     def node(self) -> int:
@@ -53,6 +60,9 @@ class LiveKeyedInfo(KeyedInfo, LiveSampleInfo):
     """
 
     __slots__ = ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reduced(super().__reduce__())
 
     @property
     def instance_handle(self) -> int:  # type: ignore[override]
@@ -83,3 +93,27 @@ LiveBytesSample = message_type(
     "A sample of a topic of bytes as the log gave it: bytes with `sample_info`, which is made when asked for.")
 
 SampleInfo.register(LiveSampleInfo)
+
+
+@functools.lru_cache(maxsize=1024)
+def _of_topic(base: type, topic: str) -> Any:
+    """`base` for one topic: its name costs nothing with each sample."""
+    return type(base.__name__, (base,), {"__slots__": (), "__module__": __name__, "topic": topic})
+
+
+def info_types_of(topic: str) -> tuple[Any, Any, Any]:
+    """FirstSampleInfo, LiveSampleInfo and LiveKeyedInfo of a topic."""
+    return _of_topic(FirstSampleInfo, topic), _of_topic(LiveSampleInfo, topic), _of_topic(LiveKeyedInfo, topic)
+
+
+# Samples are pickled and copied with their infos, whose classes can't be found by their names.
+
+def _reduced(reduced: Any) -> tuple[Any, ...]:
+    """What the core's info says of how it is made again, with its topic."""
+    make, (kind, *arguments), *state = reduced
+    base = kind.__base__ if kind.topic else kind
+    return (_made, (make, base, kind.topic, *arguments), *state)
+
+
+def _made(make: Any, base: type, topic: str, *arguments: Any) -> Any:
+    return make(_of_topic(base, topic) if topic else base, *arguments)

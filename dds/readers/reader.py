@@ -109,7 +109,7 @@ class ReaderCore(FastWay):
 
     def _lay_out(self, topic: Topic[Any], grouped: bool) -> None:
         """What a reader has before it goes by a Qos."""
-        from dds.readers.live import FirstSampleInfo, LiveBytesSample, LiveKeyedInfo, LiveSampleInfo
+        from dds.readers.live import LiveBytesSample, info_types_of
 
         self._access: GroupAccess | None = None
         self._topic = topic
@@ -123,9 +123,10 @@ class ReaderCore(FastWay):
         self._looks_at = dds_infinity  # when the alarms have been told to look at it, monotonic ns
         self._failure: Exception | None = None
         self._keyed = self._codec.key_of is not None
-        self._live_info: Any = LiveKeyedInfo if self._keyed else LiveSampleInfo
+        first, later, keyed = info_types_of(topic.name)
+        self._live_info: Any = keyed if self._keyed else later
         self._bytes_sample = LiveBytesSample
-        self._info_type: Any = LiveKeyedInfo if self._keyed else FirstSampleInfo
+        self._info_type: Any = keyed if self._keyed else first
         self.read_own_writes, self._fast, self._newest, self._limit = True, False, False, 0
 
     def _go_by(self, qos: Qos) -> None:
@@ -147,6 +148,7 @@ class ReaderCore(FastWay):
         self._intake = Intake(
             source, self._codec, self._depth, self._samples_max, self._blocked, content, self._losses, standing,
             deadlines, not self._runtime.is_remote, None if channel is None else Sets(channel.number, channel.mark))
+        self._intake.topic = self._topic.name
         self._fast = self._newest = False
         self._choose_way()
         self._matches = Matches(self, topic, False, self._qos, type_of(self._codec), channel)

@@ -230,6 +230,13 @@ class WriterLink:
         return [Unacknowledged(one.index, one.timestamp, None if one.payload is None else self._sample_of(one),
                                operation(one.tag)) for one in taken]
 
+    def forget_doubts(self) -> None:
+        """The program knows by itself what is in doubt."""
+        with self._lock:
+            if self.handle.inbox.is_gone:
+                self.bury()
+            self._doubts, self._untold = [], False
+
     def _sample_of(self, one: Any) -> Any:
         return self._codec.decode_lasting(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
 

@@ -41,7 +41,7 @@ Examples:
 
 \b
 The files are standard MCAP: Foxglove and the `mcap` tool open them too. All of
-this may be done beside a running node.
+this but repair, restore and set-aside may be done beside a running node.
 """
 
 EXPORT_EPILOG = """\b
@@ -88,6 +88,15 @@ Example, on each node that has lost its journals, while it is stopped:
 A node whose group has gone on gets what is missing from the others. If most of
 the nodes that held a topic are restored, the topic goes on from the backup.
 Exit codes: 0 restored, 10 a journal is there, in use, or the backup damaged.
+"""
+
+ASIDE_EPILOG = """\b
+Example, with all nodes of the group stopped, on each of them:
+  spindle journal set-aside /var/lib/spindle -t alerts -o /var/lib/spindle-old
+
+\b
+What was moved stays readable with `spindle journal` and `spindle replay`. Exit
+codes: 0 moved, 10 nothing is there, a node has it open, or it can't be moved.
 """
 
 path_argument = click.argument("path", type=click.Path(path_type=Path))
@@ -340,6 +349,30 @@ def told(copied: list[Copied], where: Path, as_json: bool, done: str) -> int:
         click.echo(f"{click.style(done, fg='green')}  topic {escaped_plain(one.topic)} of node {one.node_id}: "
                    f"{one.messages:,} messages, {one.files} files ({bytes_text(one.size)}){kept}{live}")
     note(f"{len(copied)} journals {done} in {where}")
+    return 0
+
+
+@journal.command(name="set-aside", epilog=ASIDE_EPILOG)
+@click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option("-t", "--topic", required=True, shell_complete=complete_topic, help="The topic.")
+@click.option("-o", "--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Where to move it.")
+@journal_node_option
+@json_option
+@debug_option
+def aside(directory: Path, topic: str, out: Path, node_id: int | None, as_json: bool) -> int:
+    """Move everything of a topic out of DIR, a node's [journal] dir, so that it can begin anew with another definition.
+
+    The group must not be running.
+    """
+    from spindle.restart.aside import set_aside
+
+    moved = set_aside(directory, out, topic, node_id)
+    if as_json:
+        print_json({"topic": topic, "out": str(out), "journals": [dataclasses.asdict(one) for one in moved]})
+        return 0
+    for one in moved:
+        click.echo(f"{click.style('put aside', fg='green')}  topic {escaped_plain(topic)} of node {one.node_id}: "
+                   f"{len(one.names)} files")
     return 0
 
 

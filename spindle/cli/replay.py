@@ -51,8 +51,14 @@ files of others: bags of ROS 2, and protobuf. Their topics get the types that
 they have in the file; what is in another encoding is played as bytes with
 --bytes. A time is in seconds (90, 1:30), --start and --at also a moment:
 2026-11-25T19:30:00 is local time, with Z UTC. Samples keep the timestamps of
-their writers, unless --now. Exit codes: 0 played, 1 not delivered everywhere
-or the file is cut off, 10 the file can't be read.
+their writers, unless --now. A coherent set is played as one, or not at all.
+
+\b
+When the node goes away, it goes on at the same one started again or another one
+of the host. What was delivered is not played again; messages that were on their
+way are, and may come twice: it says how many. With --no-reattach, or without a
+node for --timeout, it ends with exit code 6. Other exit codes: 0 played, 1 not
+delivered everywhere or the file is cut off, 10 the file can't be read.
 """
 
 
@@ -76,12 +82,13 @@ or the file is cut off, 10 the file can't be read.
 @click.option("--size-max", type=Size(), metavar="SIZE", help="Slots of new topics. [default: as it was]")
 @click.option("--timeout", type=click.FloatRange(0), default=10.0, show_default=True, metavar="S",
               help="How long a message may be held back by slow readers.")
+@click.option("--no-reattach", is_flag=True, help="End when the node goes away, instead of going on at the next one.")
 @json_option
 @target_options
 def replay(target: Target, files: tuple[Path, ...], only_list: bool, speed: float, start: float | int | None,
            duration: float | None, patterns: tuple[str, ...], renames: tuple[tuple[str, str], ...], loop: bool,
            at: float | int | None, now: bool, as_bytes: bool, skip_damaged: bool, level: str | None,
-           size_max: int | None, timeout: float, as_json: bool) -> int:
+           size_max: int | None, timeout: float, no_reattach: bool, as_json: bool) -> int:
     """Play FILEs (MCAP files, or directories of them) onto topics, in the original order and at the original times."""
     from spindle.cli.journal import progress
     from spindle.journal.playing import close_all, open_all
@@ -103,9 +110,9 @@ def replay(target: Target, files: tuple[Path, ...], only_list: bool, speed: floa
             listed(chosen, plain, as_json)
             return 1 if any(file.problem for file in plain) else 0
         check(lanes, chosen, patterns, renames, plain)
-        return played(target, opened, lanes, chosen, begin, end, speed=speed, renames=dict(renames), loop=loop, at=at,
-                      now=now, skip_damaged=skip_damaged, level=level, size_max=size_max or 0, timeout_s=timeout,
-                      as_json=as_json)
+        return played(target, opened, lanes, chosen, begin, end, reattach=not no_reattach, speed=speed,
+                      renames=dict(renames), loop=loop, at=at, now=now, skip_damaged=skip_damaged, level=level,
+                      size_max=size_max or 0, timeout_s=timeout, as_json=as_json)
     finally:
         close_all(opened)
 
@@ -165,8 +172,8 @@ def listed(lanes: list[Lane], files: list[PlayedFile], as_json: bool) -> None:
 
 
 def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen: list[Lane], begin: int, end: int, *,
-           speed: float, renames: dict[str, str], loop: bool, at: float | int | None, now: bool, skip_damaged: bool,
-           level: str | None, size_max: int, timeout_s: float, as_json: bool) -> int:
+           reattach: bool, speed: float, renames: dict[str, str], loop: bool, at: float | int | None, now: bool,
+           skip_damaged: bool, level: str | None, size_max: int, timeout_s: float, as_json: bool) -> int:
     """Play; the exit code."""
     from spindle.cli import typed
     from spindle.cli.recordings.player import Player
@@ -178,7 +185,7 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
     begun_s = time.monotonic()
     rounds = 0
     with target.attach("spindle replay") as session, \
-            typed.participant(target, session, "spindle replay", reattach=True) as within:
+            typed.participant(target, session, "spindle replay", reattach) as within:
         player = Player(session, within, chosen, lambda name: renames.get(name, name), level, size_max, timeout_s,
                         not now)
         player.open(largest.of)
@@ -190,9 +197,9 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
             try:
                 while not player.stopping:
                     rounds += 1
-                    messages = (said for message in merged(opened, begin, end, skip_damaged)
-                                for said in lanes.take(message) if id(said.lane) in names)
-                    player.play(messages, speed, begin, show.show)
+                    units = ([said for said in unit if id(said.lane) in names]
+                             for unit in lanes.all(merged(opened, begin, end, skip_damaged)))
+                    player.play(filter(None, units), speed, begin, show.show)
                     if not loop:
                         break
             finally:
@@ -202,12 +209,14 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
     cut = [file for one in opened for file in one if file.problem]
     if as_json:
         print_json({"messages": player.count, "bytes": player.bytes, "seconds": round(seconds, 3), "rounds": rounds,
-                    "left_out": player.skipped + lanes.refused, "delivered": delivered,
-                    "problems": [file.problem for file in cut]})
+                    "left_out": player.skipped + lanes.refused, "torn_sets": lanes.torn, "resent": player.resent,
+                    "delivered": delivered, "problems": [file.problem for file in cut]})
     else:
         note(f"{player.count:,} messages ({bytes_text(player.bytes)}) played in {duration_text(seconds)}")
     if player.skipped + lanes.refused:
         note(f"{player.skipped + lanes.refused:,} messages were left out: they are none of their topics' types")
+    if lanes.torn:
+        note(f"{lanes.torn:,} coherent sets were left out: the files have only a part of them")
     if not delivered:
         note(f"not delivered everywhere within {timeout_s:g} s; look at `spindle status`")
     return 0 if delivered and not cut else 1

@@ -70,13 +70,13 @@ def chosen(session: Session, topic: str, type_name: str) -> tuple[TopicType, str
 
 @contextlib.contextmanager
 def participant(target: Target, session: Session, name: str, reattach: bool = False) -> Iterator[DomainParticipant]:
-    """A participant at the session's node; with `reattach` at the target's, and at the next one when that goes away.
-    Errors of DDS end the command with their text."""
+    """A participant at the session's node; with `reattach` at the same one started again, or another one of the host,
+    when that goes away. Errors of DDS end the command with their text."""
     import dds
-    from dds.nodes.ways import DistantNode, HostNode
+    from dds.nodes.ways import DistantNode, FirstNode, HostNode
 
-    way = DistantNode(target.nodes) if target.nodes else HostNode(
-        target.node if reattach and not session.embedded else session.node_id, target.runtime_dir)
+    way = DistantNode(target.nodes) if target.nodes else (FirstNode if reattach else HostNode)(
+        session.node_id, target.runtime_dir)
     try:
         with dds.DomainParticipant(target.domain, qos=dds.Qos(dds.Policy.EntityName(name)), way=way,
                                    reattach=reattach) as made:

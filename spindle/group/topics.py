@@ -211,7 +211,8 @@ class TopicSpec:
         if differences:
             anew = (
                 ". It is logged, and what is on disk would not fit: to declare it anew, stop all nodes and put its "
-                'journals aside, as docs/operations.md, "Journals", says') if self.level is Level.LOGGED else (
+                'journals aside (`spindle journal set-aside`), as docs/operations.md, "Journals", says'
+                ) if self.level is Level.LOGGED else (
                 ". It can be declared anew as soon as no program has a reader or writer of it any more; "
                 f"`spindle topics {self.name}` shows those that have")
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "

@@ -143,7 +143,7 @@ class PlayedFile:
 
     def _take_about(self, said: Metadata) -> None:
         self.kind = RECORDING if said.name == RECORDING_NAME else JOURNAL
-        known = (RECORDING_FORMAT,) if self.kind == RECORDING else FORMATS
+        known = ("1", RECORDING_FORMAT) if self.kind == RECORDING else FORMATS
         if said.metadata.get("format") not in known:
             raise NotPlayable(f"{self.path} is a {self.kind} of format {said.metadata.get('format')!r}; this Spindle "
                               f"reads {' and '.join(map(repr, known))}: play it with the version that wrote it")

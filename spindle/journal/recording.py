@@ -15,6 +15,10 @@ Channels say in their metadata what MCAP has no field for; `spindle.journal.play
     publish_time  the writer's timestamp, or log_time if it had none
     sequence      the low 32 bits of its sequence number in its order
 
+A coherent set has one place in its order, so its messages follow each other and have one log_time. Channels say in
+their metadata, as `set`, that their messages are the first of one, the last, or more of it; who doesn't ask sees
+messages of the same topics. A set whose last message is missing was cut off with the file.
+
 Rules: chunks begin where the header of their record lies in one sector; a record of the private opcode 0x80 covers what
 is left out for that. Compression is MCAP's: "", "lz4" or "zstd".
 """
@@ -63,10 +67,16 @@ from spindle.journal.live import index_record
 
 RECORDING_NAME = "spindle.recording"
 END_NAME = "spindle.end"
-RECORDING_FORMAT = "1"
+RECORDING_FORMAT = "2"  # since 2, channels say which messages are coherent sets
+SET_FIRST, SET_MORE, SET_LAST = "first", "more", "last"
 CHUNK_BYTES = 1 << 20  # of messages, uncompressed, that end a chunk
 COMPRESSIONS = ("zstd", "lz4", "none")
 CHUNK_HEAD = struct.Struct("<QQQII")  # start, end, uncompressed size, crc, length of the compression's name
+
+
+def places_in_set(count: int) -> list[str]:
+    """What the channels of a set's messages say, in their order; of a single message nothing."""
+    return [SET_FIRST, *[SET_MORE] * (count - 2), SET_LAST] if count > 1 else [""] * count
 
 
 class RecordingExists(JournalError):
@@ -270,4 +280,5 @@ def _packed(body: bytes, compression: str) -> bytes:
     return packed
 
 
-__all__ = ["COMPRESSIONS", "END_NAME", "RECORDING_FORMAT", "RECORDING_NAME", "RecordingExists", "RecordingWriter"]
+__all__ = ["COMPRESSIONS", "END_NAME", "RECORDING_FORMAT", "RECORDING_NAME", "SET_FIRST", "SET_LAST",
+           "SET_MORE", "RecordingExists", "RecordingWriter", "places_in_set"]

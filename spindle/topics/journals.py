@@ -1,5 +1,5 @@
-"""Journals as a node has them: made as its configuration says, refused where there is no room, and heard of when one
-halts.
+"""Journals as a node has them: made as its configuration says, refused where there is no room or what is there doesn't
+fit, and heard of when one halts.
 
 Why the group is told of a journal that halts: its topic's writers are held up everywhere, and whoever asks why, at any
 node, is to hear of the disk (`spindle.client.holding`). So the node announces it beside the endpoints of its
@@ -36,6 +36,19 @@ def open_journal(config: NodeConfig, spec: TopicSpec, node_id: int, *reader: Any
         group_commit_ms=config.journal_group_commit_ms, max_file_size=config.journal_max_file_size,
         retention=Retention(config.journal_keep_files, config.journal_keep_bytes, config.journal_keep_age_s,
                             config.journal_drop, config.journal_free_min), **options)
+
+
+async def check_fits(config: NodeConfig, spec: TopicSpec, node_id: int) -> None:
+    """Returns unless this node has messages of another type of the topic on disk. Raises TopicMismatch that says what
+    to do."""
+    if config.journal_dir is not None:
+        await asyncio.get_running_loop().run_in_executor(None, _check_fits, config.journal_dir, spec, node_id)
+
+
+def _check_fits(directory: Path, spec: TopicSpec, node_id: int) -> None:
+    from spindle.journal.fitting import check_fits
+
+    check_fits(directory, spec, node_id)
 
 
 async def check_room(config: NodeConfig, name: str) -> None:
@@ -81,4 +94,4 @@ def look_at(task: asyncio.Task[Journal]) -> None:
         task.exception()
 
 
-__all__ = ["Halts", "check_room", "holding", "look_at", "open_journal"]
+__all__ = ["Halts", "check_fits", "check_room", "holding", "look_at", "open_journal"]

@@ -44,7 +44,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
 from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
-from spindle.topics.journals import check_room
+from spindle.topics.journals import check_fits, check_room
 from spindle.topics.larges import LargeSamples
 from spindle.topics.leases import Leases
 from spindle.topics.local_topic import LocalTopic
@@ -111,8 +111,12 @@ class TopicTable:
     # --- for applications
 
     async def declare(self, spec: TopicSpec) -> TopicInfo:
-        """The agreed topic. Raises TopicMismatch if the group has it otherwise, TopicLimit if it can't be had."""
+        """The agreed topic. Raises TopicMismatch if the group, or this node's journal, has it otherwise, TopicLimit if
+        it can't be had."""
         self._check_running()
+        if spec.level is Level.LOGGED and self._view().topic(spec.name) is None:
+            await check_fits(self._config, spec, self._node_id)
+            self._check_running()
         while (topic := self._view().topic(spec.name)) is None:  # again, if it is deleted before this goes on
             await self._agree(spec, spec.name, lambda view: view.topic(spec.name) is not None)
             self._check_running()
@@ -268,6 +272,8 @@ class TopicTable:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
         if topic.spec.level is Level.LOGGED:
             await check_room(self._config, name)
+            if self._node_id not in topic.members:
+                await check_fits(self._config, topic.spec, self._node_id)
             self._check_running()
         return self._local(topic)
 

@@ -7,6 +7,8 @@ interface itself.
 """
 
 import asyncio
+import copy
+import pickle
 import subprocess
 import sys
 import threading
@@ -129,7 +131,14 @@ class TestBothWays:
             assert before <= info.reception_timestamp <= time.time_ns()
             assert (info.disposed_generation_count, info.no_writers_generation_count, info.sample_rank,
                     info.generation_rank, info.absolute_generation_rank) == (0, 0, 0, 0, 0)
-            assert "sequence=" in repr(info)
+            assert info.topic == reader.topic.name
+            for said in (f"topic={info.topic!r}", f"sequence={info.sequence}", f"view_id={info.view_id}", "node=1",
+                         f"publication_handle={info.publication_handle}", f"source_timestamp={info.source_timestamp}",
+                         "SampleState.NotRead", "ViewState.New" if info is first.sample_info else "ViewState.",
+                         "InstanceState.Alive", "valid_data=True"):
+                assert said in repr(info)
+            for again in (pickle.loads(pickle.dumps(info)), copy.deepcopy(info)):
+                assert (repr(again), type(again).__name__) == (repr(info), type(info).__name__)
         assert before <= first.sample_info.source_timestamp <= time.time_ns()
         assert second.sample_info.source_timestamp == 12345
         assert [s.sample_info.view_state for s in (first, second, third)] == [ViewState.New] * 3

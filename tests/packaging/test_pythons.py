@@ -60,3 +60,12 @@ def test_what_is_no_final_cpython_or_does_not_start_is_not_found(only: Path) -> 
 def test_this_interpreter_is_one() -> None:
     python = pythons.ask(sys.executable)
     assert python is not None and python.release == tuple(sys.version_info[:3])
+
+
+def test_some_are_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert pythons.chosen(["-k", "x"]) == (list(pythons.VERSIONS), ["-k", "x"])
+    assert pythons.chosen(["--python", "3.13", "tests/dds", "--python=3.10", "-x"]) == (
+        [(3, 13), (3, 10)], ["tests/dds", "-x"])
+    with pytest.raises(SystemExit):
+        pythons.chosen(["--python", "3.9"])
+    assert "invalid choice: '3.9'" in capsys.readouterr().err

@@ -222,7 +222,7 @@ def terminals() -> None:
             return one
 
         try:
-            demo = terminal(88, 34)
+            demo = terminal(94, 36)
             demo.type("spindle demo --seconds 20")
             demo.until(lambda text: "ft" in text and "kt" in text.lower(), 60)
             wait_for_lively(demo)

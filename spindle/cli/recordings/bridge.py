@@ -386,7 +386,10 @@ class Bridge(Recorder):
                 self._close(name)
         super()._open_at(session)
 
-    def _write(self, track: Track, said: Said, info: MessageInfo, at: int) -> bool:
+    def _write(self, track: Track, unit: Sequence[Said], info: MessageInfo, at: int) -> int:
+        return sum(self._show(track, said, at) for said in unit)
+
+    def _show(self, track: Track, said: Said, at: int) -> bool:
         if said.kind != SAMPLE:
             return False  # the end of an instance: Foxglove has no word for it
         name = track.info.spec.name

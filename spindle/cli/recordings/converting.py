@@ -20,7 +20,7 @@ from spindle.cli.recordings.recorder import TYPE_BYTES_MAX
 from spindle.errors import JournalError
 from spindle.group.schemas import MessageSchema
 from spindle.journal.playing import JOURNAL, PlayedFile, merged
-from spindle.journal.recording import RecordingWriter
+from spindle.journal.recording import RecordingWriter, places_in_set
 
 
 def convert(opened: Sequence[Sequence[PlayedFile]], out: Path, replace: bool = False, skip_damaged: bool = False,
@@ -35,11 +35,12 @@ def convert(opened: Sequence[Sequence[PlayedFile]], out: Path, replace: bool = F
     channels: dict[tuple[Any, ...], int] = {}
     try:
         for message in merged(opened, skip_damaged=skip_damaged):
-            for one in lanes.take(message):
+            for one, place in ((one, place) for unit in lanes.take(message)
+                               for one, place in zip(unit, places_in_set(len(unit)), strict=True)):
                 keyed = one.kind != SAMPLE or _is_keyed(one.form)
-                key = (one.lane.topic, one.form, one.kind, one.inline, one.writer if keyed else 0)
+                key = (one.lane.topic, one.form, one.kind, one.inline, one.writer if keyed else 0, place)
                 if key not in channels:
-                    channels[key] = writer.channel(one.lane.topic, _schema(one), _metadata(one, keyed))
+                    channels[key] = writer.channel(one.lane.topic, _schema(one), _metadata(one, keyed, place))
                 writer.add(channels[key], message.sequence, one.log_time, one.source_ns or one.log_time, one.payload)
                 count += 1
                 if progress is not None and count % 1000 == 0:
@@ -63,7 +64,7 @@ def _schema(one: Played) -> MessageSchema | None:
         return None
 
 
-def _metadata(one: Played, keyed: bool) -> dict[str, str]:
+def _metadata(one: Played, keyed: bool, place: str) -> dict[str, str]:
     found = {"level": one.lane.level, "size_max": str(one.lane.size_max)}
     if one.lane.order:
         found["order"] = one.lane.order
@@ -73,6 +74,8 @@ def _metadata(one: Played, keyed: bool) -> dict[str, str]:
         found["what"] = one.kind
     if keyed:
         found["writer"] = f"{one.writer:x}"
+    if place:
+        found["set"] = place
     if one.inline != NOTHING:
         found["lifespan"], found["strength"] = str(one.inline.lifespan), str(one.inline.strength)
         found["partitions"] = "\n".join(one.inline.partitions)

@@ -3,6 +3,9 @@
 Recordings say all of it in their channels. Journals say the types of their samples in their heads, and have messages as
 their topic's log had them. Files of other programs have schemas: messages of ROS 2 become IDL types, those of protobuf
 what they are. Of what isn't known here a lane says why; it can be played as bytes.
+
+What is to be said comes in *units*: a coherent set, or one thing alone. A set of a recording of which a part is missing
+is left out, and counted: its file was cut off within it.
 """
 
 from __future__ import annotations
@@ -18,19 +21,22 @@ from dds.dynamic import data_type_of
 from dds.idl.codec import mark_of
 from dds.messages import announced
 from dds.messages.announced import NOTHING, AnnouncedType
-from dds.messages.contents import CLOSED, CLOSED_DISPOSED, DISPOSED, GONE, SAMPLE, UNREGISTERED, Contents, Said
+from dds.messages.contents import DISPOSED, ENDS, SAMPLE, UNREGISTERED, Contents, Said
 from dds.messages.inline_qos import NOTHING as NO_INLINE
 from dds.messages.inline_qos import InlineQos
+from dds.messages.operations import PACKET
 from dds.messages.order_groups import TYPE_NAME, channel_in
+from dds.messages.packets import SET_SAMPLES_MAX
 from spindle.errors import JournalError
 from spindle.group.schemas import OPAQUE
 from spindle.group.topics import SIZE_MAX_LIMIT
 from spindle.journal.playing import JOURNAL, RECORDING, PlayedChannel, PlayedFile, PlayedMessage
+from spindle.journal.recording import SET_FIRST, SET_LAST, SET_MORE
 
 if TYPE_CHECKING:
     from dds.codecs.types import Codec
 
-KINDS = (SAMPLE, DISPOSED, UNREGISTERED, CLOSED, CLOSED_DISPOSED, GONE)
+KINDS = (SAMPLE, DISPOSED, UNREGISTERED, *ENDS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +69,8 @@ BYTES = Form("bytes", bytes, encoding="bytes")
 
 @dataclasses.dataclass(eq=False)
 class Lane:
-    """A topic in the files. level, size_max: of a topic that is declared for it; "" and 0 if the file doesn't say."""
+    """A topic in the files. level, size_max: of a topic that is declared for it; "" and 0 if the file doesn't say.
+    has_sets: some of its samples may be coherent sets."""
 
     topic: str
     order: str = ""
@@ -71,6 +78,7 @@ class Lane:
     size_max: int = 0
     forms: list[Form] = dataclasses.field(default_factory=list)
     messages: int = 0
+    has_sets: bool = False
     sources: set[str] = dataclasses.field(default_factory=set)
 
     @property
@@ -93,14 +101,19 @@ class Played:
     source_ns: int
 
 
+Unit = list[Played]
+
+
 class Lanes:
-    """Those of some files, and what their messages are."""
+    """Those of some files, and what their messages are. torn: sets that were left out."""
 
     def __init__(self, files: Iterable[PlayedFile], as_bytes: bool = False) -> None:
         self._as_bytes = as_bytes
         self.lanes: dict[str, Lane] = {}
         self._contents: dict[tuple[str, str], Contents] = {}
-        self._of_channel: dict[PlayedChannel, Callable[[PlayedMessage], Iterator[Played]]] = {}
+        self._of_channel: dict[PlayedChannel, Callable[[PlayedMessage], Iterator[Unit]]] = {}
+        self._sets: dict[tuple[PlayedFile, str], Unit] = {}  # whose end hasn't come yet, by order
+        self.torn = 0
         for file in files:
             prepare = {RECORDING: self._recorded, JOURNAL: self._journal}.get(file.kind, self._other)
             for number, channel in file.channels.items():
@@ -111,9 +124,31 @@ class Lanes:
         """Messages that made no sense."""
         return sum(one.refused for one in self._contents.values())
 
-    def take(self, message: PlayedMessage) -> Iterator[Played]:
-        """What the next message says."""
+    def take(self, message: PlayedMessage) -> Iterator[Unit]:
+        """What the next message says. (Of a set that isn't complete yet, nothing.)"""
         return self._of_channel[message.channel](message)
+
+    def all(self, messages: Iterable[PlayedMessage]) -> Iterator[Unit]:
+        """What all of them say."""
+        for message in messages:
+            yield from self.take(message)
+        self.torn += len(self._sets)
+        self._sets.clear()
+
+    def _in_set(self, one: Played, place: str, file: PlayedFile) -> Unit | None:
+        """The set that has its last message with this one."""
+        key = file, one.lane.order or one.lane.topic
+        if place == SET_FIRST:
+            self.torn += key in self._sets
+            self._sets[key] = [one]
+            return None
+        unit = self._sets.get(key)
+        if unit is None or len(unit) >= SET_SAMPLES_MAX:
+            self._sets.pop(key, None)
+            self.torn += place == SET_LAST
+            return None
+        unit.append(one)
+        return self._sets.pop(key) if place == SET_LAST else None
 
     def _lane(self, topic: str, file: PlayedFile, count: int) -> Lane:
         lane = self.lanes.setdefault(topic, Lane(topic))
@@ -130,38 +165,44 @@ class Lanes:
 
     # --- recordings
 
-    def _recorded(self, channel: PlayedChannel, count: int) -> Callable[[PlayedMessage], Iterator[Played]]:
+    def _recorded(self, channel: PlayedChannel, count: int) -> Callable[[PlayedMessage], Iterator[Unit]]:
         said = channel.metadata
-        kind = said.get("what", SAMPLE)
+        kind, place = said.get("what", SAMPLE), said.get("set", "")
         lane = self._lane(channel.topic, channel.file, count if kind == SAMPLE else 0)
         try:
             if kind not in KINDS:
                 raise ValueError(f"something is {kind!r}")
+            if place not in ("", SET_FIRST, SET_MORE, SET_LAST):
+                raise ValueError(f"something is the {place!r} of a set")
             writer = int(said.get("writer", "0"), 16)
             inline = InlineQos(int(said.get("lifespan", "0")), int(said.get("strength", "0")),
                                tuple(filter(None, said.get("partitions", "").split("\n"))))
             lane.order, lane.level = said.get("order", ""), said.get("level", "")
+            lane.has_sets |= bool(place)
             lane.size_max = max(lane.size_max, min(int(said.get("size_max", "0")), SIZE_MAX_LIMIT))
         except ValueError as error:
             raise JournalError(f"{channel.file.path}: the channel of topic {channel.topic!r} says nonsense: {error}"
                                ) from None
         if "type" in said:
             form = self._form(lane, announced_form(said["type"].encode()))
-        elif kind in (CLOSED, CLOSED_DISPOSED, GONE) or channel.message_encoding == OPAQUE:
+        elif kind in ENDS or channel.message_encoding == OPAQUE:
             form = BYTES
         else:
             form = self._form(lane, foreign_form(channel))
         if kind == SAMPLE:
             form = self._form(lane, form)
 
-        def play(message: PlayedMessage) -> Iterator[Played]:
-            yield Played(lane, form, kind, message.payload, writer, inline, message.log_time, source_of(message))
+        def play(message: PlayedMessage) -> Iterator[Unit]:
+            one = Played(lane, form, kind, message.payload, writer, inline, message.log_time, source_of(message))
+            unit = self._in_set(one, place, channel.file) if place else [one]
+            if unit is not None:
+                yield unit
 
         return play
 
     # --- journals
 
-    def _journal(self, channel: PlayedChannel, count: int) -> Callable[[PlayedMessage], Iterator[Played]]:
+    def _journal(self, channel: PlayedChannel, count: int) -> Callable[[PlayedMessage], Iterator[Unit]]:
         about, file = channel.file.about, channel.file
         grouped = about.get("type") == TYPE_NAME
         types: dict[int, list[AnnouncedType]] = {}
@@ -190,6 +231,7 @@ class Lanes:
                 said.channel, f"{channel.topic}/{said.channel:016x}")
             lane = self.lanes.get(topic) or self._lane(topic, file, 0)
             lane.level, lane.order = "logged", channel.topic if said.channel else ""
+            lane.has_sets |= tag == PACKET
             return lane
 
         for number in names if grouped else (0,):  # writers are opened before the first message
@@ -197,14 +239,20 @@ class Lanes:
             for one in types.get(number, [] if grouped or tag else [NOTHING]):
                 form_of(lane, number, b"\0\0" + mark_of(one.identifier) if one.kind == "idl" else b"")
 
-        def play(message: PlayedMessage) -> Iterator[Played]:
+        def play(message: PlayedMessage) -> Iterator[Unit]:
+            whole: Unit = []
             for said in contents.take(message.payload, _Info(message)):
                 lane = lane_of(said)
-                form = BYTES if said.kind in (CLOSED, CLOSED_DISPOSED, GONE) else form_of(
-                    lane, said.channel, said.payload)
+                form = BYTES if said.kind in ENDS else form_of(lane, said.channel, said.payload)
                 lane.messages += bool(said.channel and said.kind == SAMPLE)
-                yield Played(lane, form, said.kind, said.payload, said.writer, said.inline, message.log_time,
+                one = Played(lane, form, said.kind, said.payload, said.writer, said.inline, message.log_time,
                              said.source_ns)
+                if said.in_set:
+                    whole.append(one)
+                else:
+                    yield [one]
+            if whole:
+                yield whole
 
         return play
 
@@ -218,12 +266,12 @@ class Lanes:
 
     # --- files of others
 
-    def _other(self, channel: PlayedChannel, count: int) -> Callable[[PlayedMessage], Iterator[Played]]:
+    def _other(self, channel: PlayedChannel, count: int) -> Callable[[PlayedMessage], Iterator[Unit]]:
         lane = self._lane(channel.topic, channel.file, count)
         form = self._form(lane, foreign_form(channel))
 
-        def play(message: PlayedMessage) -> Iterator[Played]:
-            yield Played(lane, form, SAMPLE, message.payload, 0, NO_INLINE, message.log_time, source_of(message))
+        def play(message: PlayedMessage) -> Iterator[Unit]:
+            yield [Played(lane, form, SAMPLE, message.payload, 0, NO_INLINE, message.log_time, source_of(message))]
 
         return play
 
@@ -288,4 +336,4 @@ def foreign_form(channel: PlayedChannel) -> Form:
     return Form(name, None, reason=f"the encoding is {said}, of which no topic can be made", encoding=encoding)
 
 
-__all__ = ["BYTES", "Form", "Lane", "Lanes", "Played", "source_of"]
+__all__ = ["BYTES", "Form", "Lane", "Lanes", "Played", "Unit", "source_of"]

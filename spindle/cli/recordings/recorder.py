@@ -24,7 +24,7 @@ from dds.codecs.schemas import schema_of
 from dds.codecs.types import codec_for
 from dds.dynamic import TopicType, types_of
 from dds.messages import announced
-from dds.messages.contents import CLOSED, CLOSED_DISPOSED, GONE, SAMPLE, Contents, Said
+from dds.messages.contents import ENDS, SAMPLE, Contents, Said
 from dds.messages.inline_qos import NOTHING
 from dds.messages.order_groups import channel_in, is_group
 from spindle.cli.common import Target, note
@@ -32,6 +32,7 @@ from spindle.cli.ports import OPAQUE_TYPE, READER_QOS, announcement
 from spindle.errors import AccessDenied, GroupSilent, NoDaemon, SpindleError, TopicUnknown
 from spindle.group.levels import Level
 from spindle.group.schemas import MessageSchema
+from spindle.journal.recording import places_in_set
 
 if TYPE_CHECKING:
     from spindle.client import ReaderHandle, Session
@@ -254,8 +255,10 @@ class Recorder:
                 self._move(end)
             elif not had:
                 self._sleep(FLUSH_S if end is None else min(FLUSH_S, max(0.0, end - now)))
-        if not self._stopping or count is None:
-            self._pass(None if count is None else max(0, count - self._writer.messages))
+        if not self._stopping or count is None:  # all that is there by now, and nothing of what still comes
+            pending = max((int(track.handle.log.pending) for track in self.tracks.values()), default=0)
+            for _ in range(1 + pending // TAKE_MAX):
+                self._pass(None if count is None else max(0, count - self._writer.messages))
 
     @property
     def _moving(self) -> bool:
@@ -270,11 +273,13 @@ class Recorder:
                 taken.append((track.last_time, len(taken), track, payload, info))
         taken.sort(key=lambda one: one[:2])
         for at, _, track, payload, info in taken:
-            for said in track.contents.take(payload, info):
+            whole = track.contents.take(payload, info)
+            for unit in [whole] if any(said.in_set for said in whole) else [[said] for said in whole]:
                 if count is not None and count <= 0:
                     return True
-                if self._write(track, said, info, at) and count is not None:
-                    count -= 1
+                written = self._write(track, unit, info, at)
+                if count is not None:
+                    count -= written
         return bool(taken)
 
     def _take(self, track: Track) -> list[tuple[bytes, MessageInfo]]:
@@ -312,20 +317,29 @@ class Recorder:
 
     # --- writing
 
-    def _write(self, track: Track, said: Said, info: MessageInfo, at: int) -> bool:
-        """True if it was recorded: it may be of a topic in the group that isn't wanted."""
+    def _write(self, track: Track, unit: Sequence[Said], info: MessageInfo, at: int) -> int:
+        """A coherent set, or what stands by itself. How much of it was recorded: it may be of topics in the group that
+        aren't wanted, and the rest of a set is one, too."""
+        wanted = [(said, topic) for said in unit if (topic := self._topic_of(track, said)) is not None]
+        for (said, topic), place in zip(wanted, places_in_set(len(wanted)), strict=True):
+            self._add(track, said, topic, place, info, at)
+        return len(wanted)
+
+    def _topic_of(self, track: Track, said: Said) -> str | None:
+        """The topic that it is of; None if it isn't to be recorded."""
         if said.channel and said.channel not in track.names:
             self._learn(track)
         topic = track.info.spec.name if not said.channel else track.names.get(
             said.channel, f"{track.info.spec.name}/{said.channel:016x}")
         if said.channel and not self._wants(topic) and not self._wants(track.info.spec.name):
-            return False
-        if said.kind in (CLOSED, CLOSED_DISPOSED, GONE):
-            if not any(kind.keyed for of in track.kinds.values() for kind in of.values()):
-                return False  # it ends no instance
-            kind: Kind | None = UNKNOWN
-        else:
-            kind = self._kind(track, topic, said)
+            return None
+        if said.kind in ENDS and not any(kind.keyed for of in track.kinds.values() for kind in of.values()):
+            return None  # it ends no instance
+        return topic
+
+    def _add(self, track: Track, said: Said, topic: str, place: str, info: MessageInfo, at: int) -> None:
+        """Write one thing, with its `place` in a set."""
+        kind: Kind | None = UNKNOWN if said.kind in ENDS else self._kind(track, topic, said)
         while kind is None:
             self._news.clear()
             self._news.wait(TYPE_WAIT_S / 10)
@@ -333,16 +347,16 @@ class Recorder:
             track.looked_s = 0.0
             kind = self._kind(track, topic, said)
         keyed = kind.keyed or said.kind != SAMPLE
-        key = (track.info.spec.name, topic, kind.key, said.kind, said.inline, said.writer if keyed else 0)
+        key = (track.info.spec.name, topic, kind.key, said.kind, said.inline, said.writer if keyed else 0, place)
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = self._writer.channel(
-                topic, kind.schema if said.kind == SAMPLE else None, self._metadata(track, topic, kind, said, keyed))
+                topic, kind.schema if said.kind == SAMPLE else None,
+                self._metadata(track, topic, kind, said, keyed, place))
         self._writer.add(channel, info.sequence, at, said.source_ns or at, said.payload)
         self.topics.add(topic)
-        return True
 
-    def _metadata(self, track: Track, topic: str, kind: Kind, said: Said, keyed: bool) -> dict[str, str]:
+    def _metadata(self, track: Track, topic: str, kind: Kind, said: Said, keyed: bool, place: str) -> dict[str, str]:
         spec = track.info.spec
         found = {"level": spec.level.name.lower(), "size_max": str(spec.size_max)}
         if topic != spec.name:
@@ -353,6 +367,8 @@ class Recorder:
             found["what"] = said.kind
         if keyed:
             found["writer"] = f"{said.writer:x}"
+        if place:
+            found["set"] = place
         if said.inline != NOTHING:
             found["lifespan"], found["strength"] = str(said.inline.lifespan), str(said.inline.strength)
             found["partitions"] = "\n".join(said.inline.partitions)

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-from spindle.cli.rates import cpu_seconds
 from spindle.client import Session, attach
 from spindle.group.topics import TopicSpec
 from tests.spindle.cockpit.support import group, page
@@ -23,6 +22,12 @@ from tests.spindle.daemons import Daemon
 
 QOS = b'{"qos":{}}'
 HZ = 5.0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that the process has used, s."""
+    stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def watch(url: str, nodes: list[Daemon], topics: int, seconds: float, write: list[object]) -> None:

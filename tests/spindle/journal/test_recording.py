@@ -119,8 +119,8 @@ def test_what_is_no_mcap_file(tmp_path: Path, data: bytes, says: str) -> None:
 def test_a_recording_of_another_version(tmp_path: Path) -> None:
     path = tmp_path / "r.mcap"
     recorded(path)
-    path.write_bytes(path.read_bytes().replace(b"format\x01\0\0\x001", b"format\x01\0\0\x009"))
-    with pytest.raises(NotPlayable, match="recording of format '9'; this Spindle reads '1'"):
+    path.write_bytes(path.read_bytes().replace(b"format\x01\0\0\x002", b"format\x01\0\0\x009"))
+    with pytest.raises(NotPlayable, match="recording of format '9'; this Spindle reads '1' and '2'"):
         PlayedFile(path)
 
 

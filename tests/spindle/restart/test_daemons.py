@@ -286,25 +286,26 @@ def test_a_damaged_journal_is_repaired_from_the_others(site: Site) -> None:
     assert list(site.journal.glob("*-2-*.mcap.damaged"))
 
 
-def test_another_definition_after_a_new_beginning(site: Site) -> None:
-    """As docs/operations.md says under "Journals": all nodes are stopped, what they have of the topic is moved away."""
+def test_another_type_after_a_new_beginning(site: Site) -> None:
+    """As docs/operations.md says under "Journals": all nodes are stopped, what they have of the topic is put aside."""
     site.start(1, 2)
     write(site, 1, numbered(0, 5))
     session = site.open(2)
-    session.open_reader(TOPIC, keep_all=True, from_history=True).close()
+    session.open_reader(TOPIC, keep_all=True, from_history=True)
     other = TopicSpec(TOPIC, "another", level=Level.LOGGED, size_max=256)
     with pytest.raises(TopicMismatch, match=r"It is logged.*put its journals aside"):
         session.declare_topic(other)
+    aside = site.run.parent / "aside"
+    command = [sys.executable, "-m", "spindle.cli", "journal", "set-aside", site.journal, "-t", TOPIC, "-o", aside]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 10 and "stop node" in done.stderr, done.stderr  # it is open
     for one in site.sessions:
         one.close()
     for daemon in site.daemons.values():
         assert daemon.terminate() == 0
-    aside = site.run.parent / "aside"
-    aside.mkdir()
-    moved = [path for node_id in (1, 2) for path in site.journal.glob(f"{TOPIC}-{node_id}*")]
-    assert moved
-    for path in moved:
-        path.rename(aside / path.name)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert "of node 1" in done.stdout and "of node 2" in done.stdout
+    assert not list(site.journal.glob(f"{TOPIC}-*"))
     site.start(1, 2)
     with attach(0, runtime_dir=site.run, node_id=1) as one:
         one.declare_topic(other)
@@ -313,3 +314,36 @@ def test_another_definition_after_a_new_beginning(site: Site) -> None:
             assert writer.inbox.wait_acknowledged(WAIT_S, persisted=True)
         assert take(one.open_reader(TOPIC, keep_all=True, from_history=True), 1) == [b"new"]
     assert [one.payload for one in read(aside, topic=TOPIC, node_id=1)] == numbered(0, 5)
+
+
+def test_messages_of_another_type_are_no_samples(site: Site) -> None:
+    """All nodes were down, and the topic is declared anew with another type: where it is on disk it is refused, at its
+    declaration and, where that was at a node that has nothing of it, when it is opened. With other settings it goes
+    on."""
+    site.start(1, 2, 3)
+    write(site, 1, numbered(0, 5))
+    for session in site.sessions:
+        session.close()
+    site.kill(1, 2, 3)
+    site.start(1, 3)
+    other = TopicSpec(TOPIC, "another", level=Level.LOGGED, size_max=256)
+    wrong = (rf"another type of it on disk: bytes in .*{TOPIC}-1-.*you want another.*"
+             rf"set-aside {site.journal} --topic {TOPIC} -o")
+    with attach(0, runtime_dir=site.run, node_id=1) as session:
+        with pytest.raises(TopicMismatch, match=wrong):
+            session.declare_topic(other)
+        assert session.declare_topic(TopicSpec(TOPIC, level=Level.LOGGED, size_max=4096)).spec.size_max == 4096
+        assert take(session.open_reader(TOPIC, keep_all=True, from_history=True), 5) == numbered(0, 5)
+    site.kill(1, 3)
+    site.start(1, 3)
+    with attach(0, runtime_dir=site.run, node_id=3) as session, attach(0, runtime_dir=site.run, node_id=1) as one:
+        session.declare_topic(other)
+        with pytest.raises(TopicMismatch, match=wrong):
+            one.open_reader(TOPIC, keep_all=True, from_history=True)
+        with pytest.raises(TopicMismatch, match=wrong):
+            one.open_writer(TOPIC)
+    site.kill(1, 3)
+    site.start(1)
+    with attach(0, runtime_dir=site.run, node_id=1) as session:
+        session.declare_topic(SPEC)
+        assert take(session.open_reader(TOPIC, keep_all=True, from_history=True), 5) == numbered(0, 5)
