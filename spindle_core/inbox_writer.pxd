@@ -10,6 +10,7 @@ ctypedef void (*publish_fn)(void *driver) noexcept nogil
 
 
 cdef class InboxWriter:
+    cdef object __weakref__             # who takes large samples knows its writer, and must not keep it
     cdef readonly Mapping ring
     cdef readonly Mapping progress
     cdef readonly Mapping bell

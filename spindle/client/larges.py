@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 from spindle.errors import NodeStopped, SpindleError, TopicLimit, shortage
@@ -27,7 +28,7 @@ class LargeWriter:
 
     def __init__(self, channel: Channel, port: int, inbox: InboxWriter, keep: bool) -> None:
         self._channel, self._port, self._keep = channel, port, keep
-        self._inbox = inbox
+        self._inbox = weakref.ref(inbox)  # which has this object: its descriptors must not wait for the collector
         self._numbers: dict[int, int] = {}  # of those that are being filled, by the address of the object
         self._kept: dict[int, tuple[int, int]] = {}  # by number: index of its message, and a descriptor to read it
 
@@ -70,7 +71,8 @@ class LargeWriter:
         """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
         from spindle.proto import attach_pb2 as pb
 
-        number = self._numbers[id(memory)]
+        number, inbox = self._numbers[id(memory)], self._inbox()
+        assert inbox is not None, "its writer calls this"
         fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
         try:
             memory.become_private()
@@ -81,8 +83,8 @@ class LargeWriter:
                 os.close(fd)
             raise
         if fd >= 0:
-            self._prune()
-            self._kept[number] = self._inbox.committed, fd
+            self._prune(inbox.acknowledged)
+            self._kept[number] = inbox.committed, fd
         return number
 
     def drop(self, memory: Mapping) -> None:
@@ -104,8 +106,7 @@ class LargeWriter:
             file.seek(0)
             return file.read()
 
-    def _prune(self) -> None:
-        done = self._inbox.acknowledged
+    def _prune(self, done: int) -> None:
         for number in [one for one, (index, _) in self._kept.items() if index < done]:
             os.close(self._kept.pop(number)[1])
 

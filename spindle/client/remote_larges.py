@@ -14,6 +14,7 @@ import dataclasses
 import os
 import threading
 import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -43,7 +44,8 @@ class KeptLarges:
     """Of one writer: see InboxWriter, `beside`. `changed` is the channel's lock, told when something is given back."""
 
     def __init__(self, topic: str, changed: threading.Condition, inbox: InboxWriter) -> None:
-        self._topic, self._changed, self._inbox = topic, changed, inbox
+        self._topic, self._changed = topic, changed
+        self._inbox = weakref.ref(inbox)  # as in LargeWriter
         self.size_max = 0  # as the present node has said
         self._made: dict[int, int] = {}  # sizes of those that are being filled, by the address of the object
         self._kept: dict[int, _Kept] = {}  # by number
@@ -62,7 +64,8 @@ class KeptLarges:
                                   "the node takes ([topics] large_sample_max in its configuration)")
         with self._changed:
             while self._bytes and self._bytes + size > HELD_MAX:
-                if self._inbox.is_gone:
+                inbox = self._inbox()
+                if inbox is None or inbox.is_gone:
                     raise NodeGone("no node is behind this writer any more: attach again once one runs")
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
