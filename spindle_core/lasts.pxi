@@ -20,9 +20,9 @@ memory runs out, the key goes whose last sample lies furthest back, or without a
 is counted as given up.
 
 Rules: where all this lies is in lasts_memory.pxi, what goes and when in lasts_over.pxi. The work for a message is
-bounded by the depth (without one, by the table), that for the end of a writer or a node by the table. A table that is
-filled from another's, message by message, becomes the same: so nothing is looked at that left no trace in what is kept,
-but for what lasts_over.pxi says.
+bounded by the depth (without one, by the table), that for the end of a writer by the samples kept of it and their keys,
+where writers carry others, and for the end of a node, by the table. A table that is filled from another's, message by
+message, becomes the same: so nothing is looked at that left no trace in what is kept, but for what lasts_over.pxi says.
 """
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
@@ -298,7 +298,7 @@ cdef inline bint is_carried_by(lasts_t *l, uint32_t sample, uint64_t carrier) no
 
 
 cdef bint carries_any(lasts_t *l, uint64_t carrier) noexcept nogil:
-    cdef uint32_t at = l.authors_first, y
+    cdef uint32_t at = l.authors_first if l.may_carry else 0, y
     while at:
         y = l.authors[at].first
         while y:

@@ -22,6 +22,7 @@ cdef uint64_t CARRIED_WHO = (<uint64_t>1 << CARRIED_DEPTH) - 1
 cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil:
     """An empty table that holds `bytes_max` bytes; NULL if there is no memory, or for more than 2**37 bytes."""
     cdef lasts_t *t
+    cdef int tag
     cdef uint64_t most = bytes_max // LAST_COST + 2, blocks = bytes_max // BLOCK + 1, buckets = 64
     if bytes_max >> 37:
         return NULL
@@ -31,6 +32,8 @@ cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_
     if t == NULL:
         return NULL
     memcpy(t.effects, effects, 256)
+    for tag in range(256):
+        t.may_carry = t.may_carry or effects[tag] & EFFECT_CARRIED != 0
     t.depth = depth
     t.bytes_max = bytes_max
     t.secret = secret | 1
