@@ -118,7 +118,7 @@ def test_both_ends_of_a_network_pass_it_on() -> None:
         writer.write(b"x", key=key)
     reader = cluster.reader(1)
     _, relay = opened(cluster, relay=3)
-    relay.relay([SimpleNamespace(payload=payload, source_ns=ns, tag=tag, key=key)
-                 for payload, ns, tag, key in outbox.take(9, 1 << 20)])
+    relay.relay([SimpleNamespace(payload=payload, source_ns=ns, tag=tag, key=key, large=large)
+                 for payload, ns, tag, key, large in outbox.take(9, 1 << 20)])
     cluster.settle()
     assert got(reader) == [(b"x", key) for key in KEYS]

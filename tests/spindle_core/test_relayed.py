@@ -27,7 +27,7 @@ WRITER = RELAY << 15 | NUMBER
 
 
 def message(payload: bytes, source_ns: int) -> SimpleNamespace:
-    return SimpleNamespace(payload=payload, source_ns=source_ns, tag=0, key=0)
+    return SimpleNamespace(payload=payload, source_ns=source_ns, tag=0, key=0, large=0)
 
 
 def relay_writer(cluster: Cluster, node: int, slots: int = 16) -> tuple[RelayWriter, Inbox]:

@@ -132,15 +132,16 @@ def test_both_ends_of_a_network_pass_it_on() -> None:
                          os.dup(outbox.their_fd), Mapping.attach(os.dup(bell.bell.fd)), os.dup(bell.bell_fd))
     write(writer)
     batch = outbox.take(9, 1 << 20)
-    assert [(payload, tag) for payload, _, tag, _ in batch] == expected()
+    assert [(payload, tag) for payload, _, tag, *_ in batch] == expected()
     assert [(payload, tag) for _, _, payload, tag in writer.unacknowledged()] == expected()
     reader = cluster.reader(0)
     _, relay = opened(cluster, relay=3)
-    relay.relay([SimpleNamespace(payload=payload, source_ns=ns, tag=tag, key=0) for payload, ns, tag, _ in batch])
+    relay.relay([SimpleNamespace(payload=payload, source_ns=ns, tag=tag, key=0, large=0)
+                 for payload, ns, tag, *_ in batch])
     cluster.settle()
     assert got(reader) == expected()
     with pytest.raises(ValueError, match="255 is the largest"):
-        relay.relay([SimpleNamespace(payload=b"", source_ns=1 << 62, tag=256, key=0)])
+        relay.relay([SimpleNamespace(payload=b"", source_ns=1 << 62, tag=256, key=0, large=0)])
 
 
 @pytest.mark.parametrize("tag", [-1, 256])

@@ -72,9 +72,9 @@ def test_what_a_durability_service_keeps(depth, limits, keyed, kept):
 
 
 @pytest.mark.parametrize(("delay", "limits", "keyed"), [
-    (0, (-1, -1, 3), True), (0, (5, -1, -1), False), (1, (-1, -1, -1), True)])
+    (0, (-1, 3, -1), True), (0, (5, -1, -1), False), (1, (-1, -1, -1), True)])
 def test_limits_that_nodes_can_not_keep(delay, limits, keyed):
-    with pytest.raises(DDSException, match="limited in bytes") as caught:
+    with pytest.raises(DDSException, match="of an order group together") as caught:
         policies.kept_by(Policy.DurabilityService(delay, Policy.History.KeepAll, *limits), keyed, "group")
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
 
