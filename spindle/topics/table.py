@@ -106,6 +106,7 @@ class TopicTable:
         self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # see LocalTopic
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
+        self._fitting: dict[str, tuple[str, bytes]] = {}  # types that what is on disk is of, or nothing is there
         self._stopped: SpindleError | None = None
 
     # --- for applications
@@ -115,7 +116,7 @@ class TopicTable:
         it can't be had."""
         self._check_running()
         if spec.level is Level.LOGGED and self._view().topic(spec.name) is None:
-            await check_fits(self._config, spec, self._node_id)
+            await self._check_fits(spec)
             self._check_running()
         while (topic := self._view().topic(spec.name)) is None:  # again, if it is deleted before this goes on
             await self._agree(spec, spec.name, lambda view: view.topic(spec.name) is not None)
@@ -273,7 +274,7 @@ class TopicTable:
         if topic.spec.level is Level.LOGGED:
             await check_room(self._config, name)
             if self._node_id not in topic.members:
-                await check_fits(self._config, topic.spec, self._node_id)
+                await self._check_fits(topic.spec)
             self._check_running()
         return self._local(topic)
 
@@ -402,6 +403,12 @@ class TopicTable:
         if self._machine.view is None:
             raise NodeStopped("the node is not a member yet")
         return self._machine.view
+
+    async def _check_fits(self, spec: TopicSpec) -> None:
+        """Once for each type: what a node has on disk changes with what it declares. Raises TopicMismatch."""
+        if self._fitting.get(spec.name) != (spec.type_name, spec.type_hash):
+            await check_fits(self._config, spec, self._node_id)
+            self._fitting[spec.name] = spec.type_name, spec.type_hash
 
     def _check_running(self) -> None:
         if self._stopped is not None:

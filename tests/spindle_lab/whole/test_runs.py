@@ -46,7 +46,7 @@ def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
             "lose_power", "new_program", "pause", "reset_between", "run_short"} <= summary.faults.keys()
     # Few runs have programs on hosts without a node, or limits; what happens there alone is rare in 200 seeds.
     missing = set(EXPECTED) - summary.paths.keys()
-    for what, count in (("remotes", 60), ("limits", 40)):
+    for what, count in (("remotes", 60), ("limits", 90)):
         some = run_seeds(itertools.islice(having(what), count), jobs=2)
         assert not some.failed, some.failed[0]
         missing -= some.paths.keys()
