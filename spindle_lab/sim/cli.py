@@ -27,9 +27,10 @@ Examples:
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--having", type=click.Choice(["remotes", "liars", "newer", "guarded", "resets", "crowded", "limits",
-                                          "embedded", "keyed", "grouped", "typed", "replicas", "large"]), metavar="KIND",
+                                          "embedded", "keyed", "grouped", "typed", "replicas", "large"]),
+              metavar="KIND",
               help="Only seeds whose runs of whole nodes have remotes (programs without a node), liars (programs that "
-              "lie), newer (settings), guarded (keys and rules), resets (broken connections), crowded (tens of topics), "
+              "lie), newer (settings), guarded (keys and rules), resets (broken connections), crowded (many topics), "
               "limits (of what is kept of each key), embedded (nodes inside programs), keyed (messages with keys), "
               "grouped (of order groups), typed (writers that say types), replicas (of an object), or large (samples "
               "that don't fit their slots).")
