@@ -282,7 +282,7 @@ class RelayedApplication(Application):
             intake.writer.relay(messages.messages)
             self._all.relayed.taken += len(messages.messages)
             self._all.relayed.taken_bytes += sum(len(one.payload) for one in messages.messages)
-        except (ValueError, SpindleError, TimeoutError) as error:
+        except (ValueError, SpindleError, OSError) as error:  # TimeoutError is an OSError
             raise WireError(f"messages for port {messages.port} are refused: {error}") from None
 
     def _take_piece(self, piece: rb.Piece) -> None:
@@ -342,6 +342,13 @@ class RelayedApplication(Application):
             self._work.set()
 
     async def _pump(self) -> None:
+        """Feeds the readers. What this node is short of ends the connection, and the application goes on elsewhere."""
+        try:
+            await self._feed_all()
+        except (SpindleError, OSError) as error:
+            self.end(error if isinstance(error, SpindleError) else SpindleError(f"a reader can't be fed: {error}"))
+
+    async def _feed_all(self) -> None:
         """Sends what readers are granted, batch by batch; the next one when the last has left."""
         with contextlib.suppress(WireError):
             while not self._ended:

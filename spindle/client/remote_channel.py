@@ -151,7 +151,7 @@ class RemoteChannel(RemoteRequests):
         with self._changed:
             self._writers = tuple(one for one in self._writers if one is not writer)
         self._close_port(writer)
-        with self._flow:
+        with self._flow, self._changed:
             writer.sending = None
             writer.larges.close()
 
