@@ -174,8 +174,8 @@ class AWriter(AnEndpoint, Protocol):
     def _check_doubts(self) -> None:
         """Raises DDSUnacknowledged if there is something in doubt that nobody has heard of."""
 
-    def _wait_for_acks(self, deadline: Deadline, persisted: bool) -> bool:
-        """See DataWriter.wait_for_acks()."""
+    def _wait_for_acks(self, deadline: Deadline, persisted: bool, takes_doubts: bool = True) -> bool:
+        """See DataWriter.wait_for_acks(). takes_doubts=False: who writes next hears of what is in doubt."""
 
     def _misses(self, missed: list[tuple[int, int]]) -> None:
         """It has not written these instances in time, for so many periods."""

@@ -27,6 +27,8 @@ class Conduct(Generic[T]):
     one was complete. Whoever sees half of it come since the last one was taken writes no command before the next one
     is complete; what is on its way by then, of all replicas together, is held to a sixteenth. The rest is for that
     snapshot, and for those that donors have begun and died.
+    Without the state, too: a snapshot that a command is in already says nothing of its result, and one that is written
+    without a lineage is carried out by nobody.
     """
 
     def __init__(self, me: bytes, target: Target, check_every: int, snapshot_every: int, piece_bytes: int) -> None:
@@ -43,10 +45,17 @@ class Conduct(Generic[T]):
         return len(self._in_flight)
 
     @property
+    def has_state(self) -> bool:
+        """False: it does not have the state of the object, or may yet find that it has another object's."""
+        return self.machine.phase in (Phase.ENTERING, Phase.LIVE)
+
+    @property
     def holds_back(self) -> bool:
         """True: no command may begin now. It changes with what comes."""
         agreed = self.machine.agreed
-        if not self._flight_bytes or agreed is None:
+        if agreed is None or not self.has_state:
+            return True
+        if not self._flight_bytes:
             return False
         mine = self._flight_bytes // max(1, len(agreed.live))
         return self.machine.must_wait or (self._bytes >= mine and bool(self._in_flight))

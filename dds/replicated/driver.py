@@ -66,6 +66,7 @@ class Driver:
         self._lock = threading.RLock()  # of the machine and the object; a command may ask its own object
         self._changed = threading.Condition(self._lock)
         self._writing = threading.Lock()  # commands are numbered and written in one order
+        self._owes = False  # a node has gone with what was on its way, and that is not all written again
         self._ended: DDSException | None = None
         durable = Policy.Durability.Persistent if logged else Policy.Durability.TransientLocal
         reliable = Policy.Reliability.Reliable(timeout_ns)
@@ -141,17 +142,22 @@ class Driver:
             raise DDSException(DDSException.DDS_RETCODE_ILLEGAL_OPERATION,
                                f"{operation.name}(): a command that another command waits for would wait for ever; "
                                "call the method of the object itself")
+        return self._issue(operation.name, body, timeout_ns, self._commands_max)
+
+    def _issue(self, name: str, body: bytes, timeout_ns: int, most: int | None) -> Future[Any]:
+        """Write an entry that has a result, unless as many as `most` are in flight. Raises as a write, and DDSTimeout
+        if none may be written in that time."""
         future: Future[Any] = Future()
         deadline = Deadline(timeout_ns)
         while True:
             with self._writing:
                 with self._lock:
                     self._check()
-                    if self._conduct.in_flight >= self._commands_max:
+                    if most is not None and self._conduct.in_flight >= most:
                         raise DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES,
-                                           f"{self.name}: {self._commands_max} commands of this replica are in flight, "
+                                           f"{self.name}: {most} commands of this replica are in flight, "
                                            "the most that it may have (commands_max): wait for some")
-                    entry = None if self._conduct.holds_back else self._conduct.begin(operation.name, body, future)
+                    entry = None if self._conduct.holds_back else self._conduct.begin(name, body, future)
                 if entry is not None:
                     try:
                         self._write_command(entry)
@@ -165,22 +171,28 @@ class Driver:
             with self._changed:
                 if not self._changed.wait_for(lambda: self._ended is not None or not self._conduct.holds_back,
                                               deadline.left_s()):
-                    raise DDSTimeout(f"{self.name}: the command was not written: there was no room for it in what the "
-                                     f"object's topic keeps ({self._history_bytes} bytes, history_bytes) before the "
-                                     f"next snapshot is complete, within {timeout_ns / 1e9:g} s")
+                    raise DDSTimeout(f"{self.name}: the command was not written: {self._why_held_back()}, within "
+                                     f"{timeout_ns / 1e9:g} s")
+
+    def _why_held_back(self) -> str:
+        if self._conduct.has_state:
+            return (f"there was no room for it in what the object's topic keeps ({self._history_bytes} bytes, "
+                    "history_bytes) before the next snapshot is complete")
+        return f"this replica has lost its place and has not got the state again (it {self.machine.phase.value})"
 
     def _write_command(self, entry: Entry) -> None:
-        while True:
+        """Whoever calls it holds `_writing`."""
+        if not self._owes:
             try:
                 self._writer.write(entry)
                 return
             except DDSUnacknowledged:
-                # What is in doubt was a part of what is in flight: all of that is written again, in its order.
-                self._write_again()
-                return
+                pass  # what is in doubt was a part of what is in flight: all of that is written again, in its order
+        self._write_again()
 
     def _write_again(self) -> None:
         """After a node has gone. Whoever calls it holds `_writing`."""
+        self._owes = True  # until all of it is written, though it may raise DDSTimeout
         with self._lock:
             entries = self._conduct.write_again()
         written = 0
@@ -190,6 +202,7 @@ class Driver:
                 written += 1
             except DDSUnacknowledged:
                 written = 0  # another node has gone
+        self._owes = False
 
     def ask(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Answer a query here."""
@@ -200,10 +213,9 @@ class Driver:
 
     def persisted(self, deadline: Deadline) -> bool:
         """True when all that was written is on disk everywhere. Raises OutcomeUnknown."""
-        left_s = deadline.left_s()
         try:
-            return self._writer.wait_for_acks(duration(infinite=True) if left_s is None else int(left_s * 1e9),
-                                              persisted=True)
+            # Who hears that a node has gone must write again what was on its way, see `_write_other`; so not this.
+            return self._writer._wait_for_acks(deadline, True, takes_doubts=False)
         except DDSUnacknowledged as error:
             raise OutcomeUnknown(f"{self.name}: the node of this program went away: the command was carried out here, "
                                  "and is not known to be on disk") from error
@@ -225,15 +237,14 @@ class Driver:
 
     def synchronize(self, timeout_ns: int) -> None:
         """An entry that does nothing, and is in flight as commands are."""
-        future: Future[Any] = Future()
-        with self._writing:
-            with self._lock:
-                self._check()
-                entry = self._conduct.begin("", b"", future)
-            self._write_command(entry)
+        deadline = Deadline(timeout_ns)
+        try:
+            future = self._issue("", b"", timeout_ns, None)
+        except DDSTimeout as late:
+            raise CallTimeout(str(late)) from late
         error = None
         try:
-            error = future.exception(timeout_ns / 1e9)
+            error = future.exception(deadline.left_s())
         except concurrent.futures.TimeoutError:
             raise CallTimeout(f"{self.name}: the order did not get here within {timeout_ns / 1e9:g} s") from None
         if isinstance(error, DDSException):
@@ -264,23 +275,33 @@ class Driver:
     def _write_all(self) -> None:
         while (entry := self._to_write.get()) is not None:
             try:
-                while True:
-                    try:
-                        if isinstance(entry, Again):
-                            with self._writing:
-                                self._writer.take_unacknowledged()
-                                self._write_again()
-                        else:
-                            self._writer.write(entry)
-                        break
-                    except DDSUnacknowledged:
-                        with self._writing:
-                            self._write_again()
-                    except DDSTimeout as error:
-                        log.warning("a replica of %r: %s; it goes on trying", self.name, error)
+                while not self._write_other(entry):
+                    pass
             except DDSException as error:
                 log.debug("a replica of %r writes no more: %s", self.name, error)
                 return
+
+    def _write_other(self, entry: Entry | Again) -> bool:
+        """False: not yet. The writer says once, to whoever writes next, that a node has gone with what was on its way.
+        Whoever hears it writes that again before anybody writes a command: one that came earlier than those before it
+        would have them passed over, everywhere. So this is done under `_writing`, too."""
+        try:
+            with self._writing:
+                if isinstance(entry, Again):
+                    self._writer.take_unacknowledged()
+                    self._owes = True
+                if self._owes:
+                    self._write_again()
+                if isinstance(entry, Entry):
+                    try:
+                        self._writer.write(entry)
+                    except DDSUnacknowledged:
+                        self._owes = True
+                        return False
+                return True
+        except DDSTimeout as error:
+            log.warning("a replica of %r: %s; it goes on trying", self.name, error)
+            return False
 
     def _have_written(self, entries: list[Entry]) -> None:
         for entry in entries:

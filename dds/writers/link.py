@@ -240,13 +240,14 @@ class WriterLink:
     def _sample_of(self, one: Any) -> Any:
         return self._codec.decode_lasting(split(one.payload)[0] if one.tag & ANNOUNCES_QOS else one.payload)
 
-    def check(self) -> None:
-        """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of. Not where no other node is
-        looked for: whoever finds the node gone raises DDSNodeLost, which says the same (lost_error)."""
+    def check(self, takes: bool = True) -> None:
+        """Raise DDSUnacknowledged if there is something in doubt that nobody has heard of; from then on somebody has,
+        unless not `takes`. Not where no other node is looked for: whoever finds the node gone raises DDSNodeLost, which
+        says the same (lost_error)."""
         if self._untold and self.runtime.attachment.reattaches:
-            taken = self.take_doubts()
+            count, taken = len(self._doubts), self.take_doubts() if takes else []
             raise DDSUnacknowledged(
-                f"{len(taken)} samples written to topic {self.spec.name!r} had not been acknowledged when their node "
+                f"{count} samples written to topic {self.spec.name!r} had not been acknowledged when their node "
                 "went away: the others have got each of them, or not. This call has written nothing else", taken)
 
     @property
@@ -273,6 +274,14 @@ class WriterLink:
         attachment.lost(self.handle.session)
         if attachment.hopeful:
             self.check()
+        if not self._wait_for_another(deadline, "writing to"):
+            raise DDSTimeout(f"writing to topic {self.spec.name!r}: {attachment.status.text}; no other node "
+                             "was found in the time that a write may wait (Reliability.max_blocking_time)")
+        self.check()
+
+    def _wait_for_another(self, deadline: Deadline, doing: str) -> bool:
+        """True when there is an inbox that isn't buried; False if not in time. Raises DDSNodeLost."""
+        attachment = self.runtime.attachment
         with attachment.changed:
             while self._buried is self.handle:
                 if self._closed:
@@ -280,34 +289,42 @@ class WriterLink:
                 if self.error is not None:
                     raise self.error
                 if not attachment.hopeful:
-                    raise self.lost_error("writing to")
+                    raise self.lost_error(doing)
                 left_s = deadline.left_s()
                 if left_s == 0 or not attachment.changed.wait(left_s):
-                    raise DDSTimeout(f"writing to topic {self.spec.name!r}: {attachment.status.text}; no other node "
-                                     "was found in the time that a write may wait (Reliability.max_blocking_time)")
-        self.check()
+                    return False
+        return True
 
-    def wait_acknowledged(self, deadline: Deadline, persisted: bool) -> bool:
-        """As InboxWriter's, for what was written since the last loss. Raises DDSUnacknowledged, DDSNodeLost."""
+    def wait_acknowledged(self, deadline: Deadline, persisted: bool, takes_doubts: bool = True) -> bool:
+        """As InboxWriter's, for what was written since the last loss. Raises DDSUnacknowledged, DDSNodeLost.
+
+        takes_doubts  False: the samples in doubt are left to whoever writes next, and the error has none
+        """
         from spindle.errors import NodeGone
 
-        handle = self.handle
-        self.check()
-        if persisted and self.unpersisted:
-            count, self.unpersisted = self.unpersisted, 0
-            raise DDSUnacknowledged(
-                f"{count} samples written to topic {self.spec.name!r} were delivered everywhere, but not known to be "
-                "on disk when their node went away", [])
-        try:
-            return bool(handle.inbox.wait_acknowledged(deadline.wait_s(), persisted))
-        except NodeGone:
-            self.bury()
-            self.runtime.attachment.lost(handle.session)
-            if self.runtime.attachment.hopeful:
-                return self.wait_acknowledged(deadline, persisted)  # or the reason why not
-            raise self.lost_error("waiting for acknowledgements of") from None
-        except ValueError:
-            raise self.closed_error() from None
+        while True:
+            handle = self.handle  # before the check: a later one's doubts would not be known by it
+            self.check(takes_doubts)
+            if persisted and self.unpersisted:
+                count, self.unpersisted = self.unpersisted, 0
+                raise DDSUnacknowledged(
+                    f"{count} samples written to topic {self.spec.name!r} were delivered everywhere, but not known to "
+                    "be on disk when their node went away", [])
+            try:
+                return bool(handle.inbox.wait_acknowledged(deadline.wait_s(), persisted))
+            except NodeGone:
+                self.bury()
+                self.runtime.attachment.lost(handle.session)
+                if not self.runtime.attachment.hopeful:
+                    raise self.lost_error("waiting for acknowledgements of") from None
+            except ValueError:
+                raise self.closed_error() from None
+            self.check(takes_doubts)
+            if persisted and self.unpersisted:
+                continue  # which is said
+            # What was in doubt somebody else has heard of: for what was written since, there is no inbox yet.
+            if not self._wait_for_another(deadline, "waiting for acknowledgements of"):
+                return False
 
 
 __all__ = ["WriterLink"]

@@ -28,9 +28,10 @@ def through(link: WriterLink, attempt: Callable[[Any, float], R], deadline: Dead
     DDSNodeLost, DDSSampleTooLarge, or what the attempt raises for a wrong sample.
     """
     while True:
+        inbox = link.handle.inbox  # before the check: of what an earlier one had, it says whether that is in doubt
         link.check()
         try:
-            return attempt(link.handle.inbox, deadline.wait_s())
+            return attempt(inbox, deadline.wait_s())
         except DDSException:
             raise
         except ConnectionError:

@@ -206,7 +206,8 @@ class WriterCore(WriterStatuses):
         self._look()
         self._link.check()
 
-    def _wait_for_acks(self, deadline: Deadline, persisted: bool) -> bool:
+    def _wait_for_acks(self, deadline: Deadline, persisted: bool, takes_doubts: bool = True) -> bool:
+        """takes_doubts=False: who writes next hears of what is in doubt, though this call has found it."""
         if not self._suspension.wait_until_sent(self._ref, deadline):
             return False
         if self._port is not None:
@@ -214,7 +215,7 @@ class WriterCore(WriterStatuses):
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
                                    "a coherent set is open, of which nothing is sent until it ends")
             self._link.check()
-        return self._way.wait_acknowledged(deadline, persisted)
+        return self._way.wait_acknowledged(deadline, persisted, takes_doubts)
 
     def _look(self) -> None:
         if self._port is not None:

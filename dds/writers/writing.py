@@ -39,8 +39,9 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
     put = link.handle.inbox.write
     if link.doubtful:
         def put(data: Any, timestamp: int, timeout_s: float, tag: int = 0, key: int = 0) -> None:
+            inbox = link.handle.inbox  # before the check, as in through()
             link.check()
-            link.handle.inbox.write(data, timestamp, timeout_s, tag, key)
+            inbox.write(data, timestamp, timeout_s, tag, key)
 
     if codec.kind == "bytes":
         def write(sample: Any, timestamp: int | None = None) -> None:

@@ -276,9 +276,10 @@ class Replicating(Program):
 
     def _command(self, held: Held) -> None:
         for _ in range(self.rng.choice((1, 1, 2, 5))):
-            if held.conduct.machine.phase is Phase.LIVE and held.conduct.in_flight < IN_FLIGHT_MAX:
+            if held.conduct.in_flight < IN_FLIGHT_MAX:
                 if held.conduct.holds_back:
-                    self.world.met("a command waits for a snapshot")
+                    self.world.met("a command waits for a snapshot" if held.conduct.has_state else
+                                   "a command waits until its replica has the state")
                     return
                 what = self.objects.next_command()
                 filling = bytes(self.rng.choice((0, self.objects.filling_max)))

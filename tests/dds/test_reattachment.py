@@ -206,6 +206,34 @@ def test_writers_go_on_and_tell_what_is_in_doubt(group):
         assert slow.take(1) == got[-1:]
 
 
+def test_who_waits_for_acknowledgements_waits_for_the_next_node(runtime_dir):
+    """Goal: when somebody has taken what is in doubt, waiting for acknowledgements waits for a node, no longer than it
+    may, and is true there. Method: one node, which stands still with a sample and is killed; its like comes later."""
+    node = Daemon(1, runtime_dir=runtime_dir).wait_ready()
+    with DomainParticipant(node_id=1, reattach=True) as participant:
+        try:
+            topic = Topic(participant, "topic", bytes)
+            reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+            writer.write(b"before")
+            assert writer.wait_for_acks(LONG) and reader.take(1)
+            halt(node.pid)
+            writer.write(b"in doubt")
+            node.kill()
+            wait_until(lambda: participant.get_node_status().lost_count == 1)
+            assert [one.sample for one in writer.take_unacknowledged()] == [b"in doubt"]
+            assert not writer.wait_for_acks(duration(milliseconds=20))
+            found = []
+            waiting = threading.Thread(target=lambda: found.append(writer.wait_for_acks(LONG)))
+            waiting.start()
+            node.stop()
+            node = Daemon(1, runtime_dir=runtime_dir).wait_ready()
+            waiting.join(20)
+            assert found == [True] and participant.get_node_status().reattached_count == 1
+        finally:
+            participant.close()
+            node.stop()
+
+
 def test_a_batch_goes_on_where_its_dead_node_left_off(group):
     """Goal: a batch in whose middle the node dies comes once: what that node had taken isn't written again. Method: a
     batch that is larger than the ring, of a writer that isn't told of what is in doubt; another member stands still, so

@@ -148,6 +148,33 @@ def test_a_replica_that_has_lost_its_place_gets_the_state_anew() -> None:
     assert one.machine.phase is Phase.LIVE and one.carrier.snapshot() == two.carrier.snapshot()
 
 
+@pytest.mark.parametrize("logged", [False, True])
+def test_no_command_begins_before_there_is_the_state(logged: bool) -> None:
+    """Goal: every command has a result. One that is in the snapshot already would have none, and one that is written
+    before the object is known belongs to none."""
+    world = World(1, snapshot_every=700 if logged else 0)
+    one = world.come()
+    assert one.conduct.holds_back and not one.conduct.has_state
+    other = world.come()
+    world.settle()
+    assert not one.conduct.holds_back and one.conduct.has_state
+    one.command("a")
+    one.write(9)
+    one.at = len(world.order)
+    world.keeps = 3
+    one.lose_place()
+    assert one.conduct.holds_back
+    while not one.conduct.has_state:
+        assert one.conduct.holds_back
+        for reader in (one, other):
+            reader.write(1)
+            reader.read(1)
+    assert not one.conduct.holds_back
+    one.command("b")
+    world.settle()
+    assert one.results == {"b": 2} and not one.conduct.in_flight
+
+
 def test_who_has_lost_its_place_needs_nobody_if_the_topic_has_kept_all() -> None:
     """Goal: after the death of all nodes, replicas that outlive them find a logged object in its topic."""
     world = World(1)
@@ -391,7 +418,7 @@ def test_whatever_happens_all_replicas_agree(seed: int) -> None:
         elif step < 0.65:
             one.write(chance.randrange(1, 6))
         elif step < 0.85:
-            if one.machine.phase is Phase.LIVE:
+            if one.conduct.has_state:
                 texts += 1
                 one.command(f"text {texts}")
         elif step < 0.92:

@@ -9,14 +9,16 @@ import threading
 
 import pytest
 
-from dds import DDSException, DomainParticipant, duration
+from dds import DDSException, DDSUnacknowledged, DomainParticipant, duration
 from dds.replicated import Replica
 from dds.replicated.machine import Phase
-from dds.replicated.messages import Kind
+from dds.replicated.messages import NONE, Entry, Kind
+from dds.rpc import OutcomeUnknown
+from dds.waiting.wake import Deadline
 from tests.dds.replicated.objects import Ledger, Program, programs
 from tests.dds.replicated.test_replica import fill
 from tests.spindle.daemons import daemons
-from tests.support import wait_until
+from tests.support import halt, wait_until
 
 LONG = duration(seconds=60)
 
@@ -142,6 +144,53 @@ def test_a_node_dies_and_its_replica_goes_on_at_another(group, runtime_dir) -> N
         assert results == sorted(results) and in_order(mine.all()) and mine.size() == 1500
         wait_until(lambda: moving._core.machine.phase is Phase.LIVE)
         assert moving.all() == mine.all() and set(moving.replicas()) == {mine.id, moving.id}
+
+
+DISK = "who waits for the disk"
+
+
+@pytest.mark.parametrize("who_hears", ["the thread that writes for the replica", DISK])
+def test_no_command_overtakes_those_that_its_dead_node_had(group, runtime_dir, who_hears) -> None:
+    """Goal: whoever hears of the death first, what was on its way comes before what is written from then on: a command
+    that is passed over has no result, ever. Method: the node stands still, gets commands, and dies; not the caller of
+    commands hears of it but another thread of the replica, which waits until the caller had the time to go ahead."""
+    with DomainParticipant(runtime_dir=runtime_dir, reattach=True) as hopeful, \
+            DomainParticipant(node_id=2) as other, \
+            joined(other) as mine, joined(hopeful) as moving:
+        assert moving.append("m 0") == 1
+        core = moving._core
+        heard, begun = threading.Event(), threading.Event()
+        link = core._writer._link
+        check = link.check
+
+        def watched(*arguments):
+            try:
+                check(*arguments)
+            except DDSUnacknowledged:
+                if threading.current_thread() is not threading.main_thread():
+                    heard.set()
+                    begun.wait(1)
+                raise
+
+        def wait_for_disk():
+            with pytest.raises(OutcomeUnknown):
+                core.persisted(Deadline(10_000_000_000))
+
+        link.check = watched  # in which everybody hears of it
+        halt(group[0].process.pid)
+        futures = [moving.append.future(f"m {k}") for k in range(1, 30)]
+        with core._writing:  # the caller of commands does not hear of it yet
+            if who_hears == DISK:
+                threading.Thread(target=wait_for_disk).start()
+            core._have_written([Entry(Kind.GENESIS, moving.id, NONE)] * 500)  # which changes nothing
+            group[0].kill()
+            wait_until(lambda: heard.is_set() or (who_hears != DISK and link.doubtful), 20)
+        assert heard.wait(20)
+        futures.append(moving.append.future("m 30"))
+        begun.set()
+        assert [one.result(30) for one in futures] == list(range(2, 32))
+        mine.synchronize(LONG)
+        assert in_order(mine.all()) and mine.size() == 31
 
 
 @pytest.mark.slow
