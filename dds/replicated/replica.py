@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from dds.entity import Participant
 from dds.replicated.driver import Driver
+from dds.replicated.errors import ReplicaError
 from dds.replicated.object import COMMAND, Carrier, Object, interface_of
-from dds.rpc.errors import CallTimeout
+from dds.rpc.errors import CallTimeout, OutcomeUnknown
 from dds.rpc.interface import Operation
 from dds.util import duration
 from dds.waiting.wake import Deadline
@@ -165,7 +166,7 @@ class ReplicatedCommand(Generic[R]):
         future = self._core.begin(self._operation, arguments, keywords, self._timeout_ns)
         if not concurrent.futures.wait([future], deadline.left_s()).done:
             raise self._late()
-        self._keep(deadline)
+        self._keep(future, deadline)
         return future.result()
 
     def future(self, *arguments: Any, **keywords: Any) -> Future[R]:
@@ -183,12 +184,14 @@ class ReplicatedCommand(Generic[R]):
         if not done:
             raise self._late()
         if self._core.logged:
-            await asyncio.to_thread(self._keep, deadline)
+            await asyncio.to_thread(self._keep, future, deadline)
         return cast(R, done.pop().result())
 
-    def _keep(self, deadline: Deadline) -> None:
-        """Wait until the command of a logged object is on disk, at every node that has the object."""
-        if self._core.logged and not self._core.persisted(deadline):
+    def _keep(self, future: Future[R], deadline: Deadline) -> None:
+        """Wait until the command of a logged object is on disk, at every node that has the object; one whose replica
+        has ended, or has lost its place, was not known to be carried out, and has nothing to wait for."""
+        if self._core.logged and not isinstance(future.exception(), (OutcomeUnknown, ReplicaError)) and (
+                not self._core.persisted(deadline)):
             raise self._late()
 
     def within(self, timeout: int) -> ReplicatedCommand[R]:

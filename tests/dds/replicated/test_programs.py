@@ -5,7 +5,9 @@ Method: programs with replicas on real daemons and on hosts without a node, kill
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -231,6 +233,24 @@ def test_a_logged_object_outlives_all(runtime_dir, tmp_path) -> None:
                 program.kill()
             for node in nodes:
                 node.kill()
+
+
+@pytest.mark.parametrize("how", ["called", "awaited"])
+def test_a_command_that_dies_with_the_node_is_not_said_to_be_carried_out(runtime_dir, tmp_path, how) -> None:
+    """Method: the node of a logged object stands still, gets a command, and dies; there is no other one."""
+    journal = ["--journal-dir", str(tmp_path / "journal")]
+    with daemons(runtime_dir, 1, journal) as nodes, DomainParticipant(runtime_dir=runtime_dir) as participant, \
+            Replica(participant, "ledger", Ledger, logged=True, timeout=LONG) as ledger:
+        assert ledger.append("first 0") == 1
+        halt(nodes[0].process.pid)
+        append = ledger.append if how == "called" else lambda line: asyncio.run(ledger.append.aio(line))
+        with ThreadPoolExecutor(1) as pool:
+            caller = pool.submit(append, "more 0")
+            wait_until(lambda: ledger._core._conduct.in_flight == 1)
+            nodes[0].kill()
+            with pytest.raises(OutcomeUnknown, match=r"ledger: .*node.*") as raised:
+                caller.result(20)
+        assert "carried out" not in str(raised.value)
 
 
 @pytest.mark.slow
