@@ -134,13 +134,13 @@ def test_high_descriptors(tmp_path: Path) -> None:
 
 
 def test_close_writes_what_is_left(tmp_path: Path) -> None:
-    setup = Setup(tmp_path, group_commit_ms=1000.0)
+    setup = Setup(tmp_path, group_commit_ms=60_000.0)
     sent = messages(20)
     setup.put(sent[:1])
     setup.source.put(sent[1:])
     started = time.monotonic()
     setup.journal.close()
-    assert time.monotonic() - started < 0.9, "close must not wait for the group's time"
+    assert time.monotonic() - started < 50, "close must not wait for the group's time"
     assert same(tmp_path, sent) and setup.witness.durable[-1] == 20
 
 
