@@ -393,6 +393,7 @@ def test_a_topic_is_recorded(runtime_dir: Path, tmp_path: Path) -> None:
             await seen.until(lambda: any(one["application"] == "spindle record" for one in seen.topic("t")["readers"]),
                              "it reads")
             writer.inbox.write(b"last")
+            assert await asyncio.to_thread(writer.inbox.wait_acknowledged, 20)  # it has come to every reader
             await seen.until(lambda: any(path.stat().st_size > 0 for path in folder.glob("t-*")), "it writes")
             answer = await seen.act("stop_recording", topic="t")
             assert answer["ok"], answer
