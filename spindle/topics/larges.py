@@ -26,11 +26,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit, TopicUnknown
+from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown
 from spindle.group.levels import Level
 from spindle.large import store as memory
 from spindle.large.routes import sources_for
-from spindle.restart.pieces import JOURNAL_SAMPLE_MAX, entry_id
+from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken
 AGAIN_S = 0.2  # after a sample could not be had
+EDGE_SIZE = 8  # bytes of each end of a sample that its entry has
 LOG = logging.getLogger("spindle.node")
 
 
@@ -84,11 +85,15 @@ class LargeSamples:
 
     def check_size(self, spec: TopicSpec, size: int) -> None:
         """Raises TopicLimit, with the limit, unless a writer may have a sample of this size."""
+        if spec.size_max < ENTRY_SIZE:
+            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {spec.size_max} are the most, its size_max "
+                             f"(with one of {ENTRY_SIZE} bytes or more it would take larger samples)")
         limit, why = self.size_max(spec), "[topics] large_sample_max in the node's configuration"
         if limit < self._config.large_sample_max:
             why = "what a journal takes"
-        if not 0 < size <= limit:
-            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}")
+        if not EDGE_SIZE <= size <= limit:
+            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}, and "
+                             f"{EDGE_SIZE} the least that doesn't go into a slot")
 
     def size_max(self, spec: TopicSpec) -> int:
         """Bytes of the largest sample that a writer may have."""
@@ -172,12 +177,14 @@ class LargeSamples:
         self.look()  # nor for what it had until now, perhaps
 
     def _keep(self, fd: int, size: int, topic: str) -> tuple[int, bytes]:
-        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor."""
+        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor. Raises SampleUnfit."""
         from spindle_core.larges import make_entry
 
         try:
+            if size < EDGE_SIZE:
+                raise SampleUnfit(f"topic {topic!r}: a large sample has {EDGE_SIZE} bytes at least, not {size}")
             memory.seal(fd)
-            first, last = os.pread(fd, 8, 0), os.pread(fd, 8, size - 8)
+            first, last = os.pread(fd, EDGE_SIZE, 0), os.pread(fd, EDGE_SIZE, size - EDGE_SIZE)
         except BaseException:
             os.close(fd)
             raise

@@ -12,6 +12,7 @@ import random
 
 import pytest
 
+from spindle_core.engine import SubgroupSpec
 from spindle_core.larges import OF_INBOX, entry_of, make_entry
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
@@ -289,6 +290,27 @@ def test_where_nobody_reads_it_is_given_back_at_once() -> None:
     group.settle()
     assert group.cluster.engines[1].larges.take_released() == list(group.beside[0].samples)
     assert group.cluster.engines[0].larges.take_released() == []
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_one_that_is_refused_is_given_back(held: bool) -> None:
+    """Goal: a writer that names a sample in a slot that its node refuses keeps no memory there. Method: a topic whose
+    slots are smaller than an entry; the node may hold the sample for others meanwhile."""
+    group = Group(1, specs=[SubgroupSpec(1, (0,), (0,), 8, 16, 1)])
+    reader, writer = group.reader(0), group.writer(0)
+    writer.write(large(1))
+    [large_id] = group.beside[0].samples
+    larges = group.cluster.engines[0].larges
+    if held:
+        assert larges.hold(large_id)
+    group.settle()
+    assert writer.refused == 1 and reader.take(9) == [] and larges.undelivered([large_id]) == set()
+    if held:
+        larges.unuse(large_id)
+    assert larges.take_released() == [large_id] and larges.count == 0
+    writer.write(b"goes on")
+    group.settle()
+    assert reader.take(9) == [b"goes on"]
 
 
 def test_a_log_that_ends_gives_everything_back() -> None:
