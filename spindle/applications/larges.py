@@ -4,8 +4,8 @@ Rules:
 - The memory is the node's, and counts for the application's user until the sample is handed over. What is handed over
   can't be mapped to be written any more, or is refused.
 - A reader opens samples of its own topic, by the ids that it finds in its log.
-- What an application elsewhere fills comes in pieces, from the first byte to the last, and is handed over by the message
-  that names it.
+- What an application elsewhere fills comes in pieces, from the first byte to the last. The message that names it hands
+  it over.
 - Who waits for memory keeps nothing else of the application waiting.
 """
 

@@ -86,8 +86,8 @@ class LargeSamples:
     def check_size(self, spec: TopicSpec, size: int) -> None:
         """Raises TopicLimit, with the limit, unless a writer may have a sample of this size."""
         if spec.size_max < ENTRY_SIZE:
-            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {spec.size_max} are the most, its size_max "
-                             f"(with one of {ENTRY_SIZE} bytes or more it would take larger samples)")
+            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {spec.size_max} are the most, its "
+                             f"size_max (with one of {ENTRY_SIZE} bytes or more it would take larger samples)")
         limit, why = self.size_max(spec), "[topics] large_sample_max in the node's configuration"
         if limit < self._config.large_sample_max:
             why = "what a journal takes"
@@ -177,7 +177,8 @@ class LargeSamples:
         self.look()  # nor for what it had until now, perhaps
 
     def _keep(self, fd: int, size: int, topic: str) -> tuple[int, bytes]:
-        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor. Raises SampleUnfit."""
+        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor. Raises SampleUnfit.
+        """
         from spindle_core.larges import make_entry
 
         try:
