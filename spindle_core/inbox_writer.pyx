@@ -232,14 +232,15 @@ cdef class InboxWriter:
         try:
             with nogil:
                 memcpy(memory.base, data, size)
+            return self.put_entry(memory, timestamp_ns, timeout_s, tag, key)
         except BaseException:
             self.beside.drop(memory)
             raise
-        return self.put_entry(memory, timestamp_ns, timeout_s, tag, key)
 
     cdef int put_entry(self, Mapping memory, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
                        uint64_t key) except -1:
         """Fills a slot with the entry of a large sample, which the node takes."""
+        self.free_slot(timeout_s)    # first: what is handed over can't be taken back
         return self.put_number(self.beside.hand_over(memory), timestamp_ns, timeout_s, tag, key)
 
     cdef int put_number(self, uint64_t number, uint64_t timestamp_ns, double timeout_s, uint8_t tag,

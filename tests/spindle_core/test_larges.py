@@ -6,6 +6,7 @@ Method: a group in one process, stepped by hand; the test is the control thread 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
@@ -13,6 +14,8 @@ import random
 import pytest
 
 from spindle_core.engine import SubgroupSpec
+from spindle_core.errors import WriteTimeout
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.larges import OF_INBOX, entry_of, make_entry
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
@@ -343,6 +346,80 @@ def test_a_loan_becomes_a_sample_in_place() -> None:
     group.settle()
     assert reader.take(9) == [large(1), large(2)]
     assert bytes(kept) == large(2)
+
+
+class Counting(Beside):
+    """It counts what it has made and has not back."""
+
+    def __init__(self, cluster: Cluster, place: int) -> None:
+        super().__init__(cluster, place)
+        self.open: set[int] = set()
+        self.error: OSError | None = None
+        self.meanwhile = lambda: None
+
+    def make(self, size: int, timeout_s: float) -> Mapping:
+        self.meanwhile()
+        memory = super().make(size, timeout_s)
+        self.open.add(id(memory))
+        return memory
+
+    def hand_over(self, memory: Mapping) -> int:
+        if self.error is not None:
+            raise self.error
+        self.open.remove(id(memory))
+        return super().hand_over(memory)
+
+    def drop(self, memory: Mapping) -> None:
+        self.open.discard(id(memory))
+        super().drop(memory)
+
+
+def counting(group: Group) -> tuple[Counting, InboxWriter]:
+    writer = group.writer(0)
+    beside = Counting(group.cluster, 0)
+    beside.inbox = group.cluster.kept[-1]  # type: ignore[attr-defined]
+    writer.beside = group.beside[0] = beside
+    return beside, writer
+
+
+@pytest.mark.parametrize("loan", [False, True])
+def test_what_can_not_be_handed_over_is_dropped(loan: bool) -> None:
+    """Goal: its memory counts no more. Method: handing over fails, for want of descriptors."""
+    group = Group(1)
+    reader, (beside, writer) = group.reader(0), counting(group)
+    beside.error = OSError(errno.EMFILE, "too many")
+    with pytest.raises(OSError, match="too many"):
+        if loan:
+            writer.claim(SIZE)[:] = large(1)
+            writer.commit()
+        else:
+            writer.write(large(1))
+    assert not beside.open
+    beside.error = None
+    writer.write(large(2))
+    group.settle()
+    assert reader.take(9) == [large(2)] and not beside.open
+
+
+def test_nothing_is_handed_over_without_a_slot() -> None:
+    """Goal: what is handed over can't be taken back, so its slot is sure by then. Method: another thread fills the ring
+    while a writer waits for memory."""
+    group = Group(1)
+    reader, (beside, writer) = group.reader(0), counting(group)
+
+    def fill_up() -> None:
+        beside.meanwhile = lambda: None
+        for _ in range(writer.slots_count):
+            writer.write(b"other", timeout_s=0)
+
+    beside.meanwhile = fill_up
+    with pytest.raises(WriteTimeout):
+        writer.write(large(1), timeout_s=0)
+    assert not beside.handed and not beside.open
+    group.settle()
+    writer.write(large(1))
+    group.settle()
+    assert reader.take(99) == [b"other"] * writer.slots_count + [large(1)]
 
 
 def test_a_large_sample_is_a_block_of_one_that_stays() -> None:
