@@ -148,6 +148,8 @@ class RemoteChannel(RemoteRequests):
             raise
 
     def close_writer(self, writer: RemoteWriter) -> None:
+        if self._forked:
+            return
         self._flush([writer])
         with self._changed:
             self._writers = tuple(one for one in self._writers if one is not writer)
@@ -157,6 +159,8 @@ class RemoteChannel(RemoteRequests):
             writer.larges.close()
 
     def close_reader(self, reader: RemoteReader) -> None:
+        if self._forked:
+            return
         with self._changed:
             self._readers = tuple(one for one in self._readers if one is not reader)
         self._close_port(reader)
@@ -193,7 +197,7 @@ class RemoteChannel(RemoteRequests):
                     break
                 self._changed.wait(0.05)
         left = sum(one.unsettled for one in writers)
-        if left and not self._forked:
+        if left:
             import logging
 
             logging.getLogger("spindle.client").warning(
@@ -319,7 +323,7 @@ class RemoteChannel(RemoteRequests):
         """Reads until the connection ends; returns why."""
         try:
             while True:
-                self._take(link, link.conn.receive(SILENCE_S))
+                self._take(link, link.receive(SILENCE_S))
         except SpindleError as error:
             return error
         except TimeoutError:
@@ -498,8 +502,10 @@ class RemoteChannel(RemoteRequests):
         self._dispatcher.join(THREAD_END_S)
 
     def forked(self) -> None:
-        """In the child after fork(). Takes no lock: another thread may have held it in the parent."""
+        """In the child after fork(). Takes no lock: another thread may have held it in the parent. From now on it is a
+        new one."""
         self._forked = True
+        threading.Condition.__init__(self._changed, threading.RLock())
         if self._last is not None:
             self._last.conn._sock.close()
         self._mark_gone()

@@ -45,7 +45,7 @@ class KeptLarges:
     """Of one writer: see InboxWriter, `beside`. `changed` is the channel's lock, told when something is given back."""
 
     def __init__(self, topic: str, changed: threading.Condition, inbox: InboxWriter) -> None:
-        self._topic, self._changed, self._pid = topic, changed, os.getpid()
+        self._topic, self._changed = topic, changed
         self._inbox = weakref.ref(inbox)  # as in LargeWriter
         self.size_max = 0  # as the present node has said
         self._made: dict[int, int] = {}  # sizes of those that are being filled, by the address of the object
@@ -159,8 +159,6 @@ class KeptLarges:
         self._refused = why
 
     def _give(self, size: int) -> None:
-        if os.getpid() != self._pid:
-            return  # in a child after fork() another thread of the parent may hold the lock for ever
         with self._changed:
             self._count -= 1
             self._bytes -= size

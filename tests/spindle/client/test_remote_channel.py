@@ -26,7 +26,7 @@ from spindle.errors import NodeStopped, SpindleError, WireError
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
-from spindle.transport.frames import Frame
+from spindle.transport.frames import Frame, encode
 from spindle.transport.wire_blocking import BlockingConnection
 from spindle_core.errors import NodeGone
 from tests.spindle.client.remote_site import LONG_S, declare, one_host
@@ -243,3 +243,21 @@ def test_closing_waits_as_long_as_a_large_sample_gets_on(
     assert waits_of_close(elsewhere, monkeypatch, piece) == CLOSE_FLUSH_S
     elsewhere.say(rb.NodeSide(progress=rb.Progress(port=1, consumed=1, acknowledged=1)))
     assert waits_of_close(elsewhere, monkeypatch, piece) == 0
+
+
+def test_a_node_is_silent_when_nothing_of_a_frame_comes(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a piece that takes a slow line longer than a node may be silent doesn't end the connection. Method: each
+    wait is over before the next part of a frame comes; at last nothing comes."""
+    frame = encode(rb.NodeSide(piece=rb.Piece(port=1, content=b"x" * 1000)).SerializeToString())
+    parts = [frame[at:at + 100] for at in range(0, len(frame), 100)]
+
+    def waits(event: int, deadline: float | None) -> bool:
+        if parts:
+            elsewhere._theirs.sendall(parts.pop(0))
+        return False
+
+    elsewhere._theirs.sendall(parts.pop(0))
+    monkeypatch.setattr(elsewhere.link.conn, "_poll", waits)
+    assert rb.NodeSide.FromString(elsewhere.link.receive(4).body).piece.content == b"x" * 1000
+    with pytest.raises(TimeoutError, match="sent nothing for 4 s"):
+        elsewhere.link.receive(4)
