@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken
 AGAIN_S = 0.2  # after a sample could not be had
+SPARE = 256  # places of the node's table that are left to what others send
 EDGE_SIZE = 8  # bytes of each end of a sample that its entry has
 LOG = logging.getLogger("spindle.node")
 
@@ -58,6 +59,7 @@ class LargeSamples:
         self._next_id = secrets.randbits(64) or 1
         self._own: dict[int, tuple[str, int]] = {}  # of this node's writers, not delivered yet: topic and bytes, by id
         self._room: dict[str, int] = {}  # bytes by topic: of these, and of those that are being made
+        self._made = 0  # that are being filled
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # bytes that somebody waits for
         # Of unordered topics, which this node delivers before others have it: their writers, and how many messages of
         # these all members must have delivered before the sample may go; -1: it isn't delivered here.
@@ -107,14 +109,21 @@ class LargeSamples:
         if not await self._take_room(spec.name, size, timeout_s):
             return None
         try:
-            return memory.make(size)
+            # Now: who has filled it has no way back.
+            if self._larges.room <= self._made + SPARE:
+                raise NoResources(f"topic {spec.name!r}: nearly as many large samples are at this node as there may be "
+                                  f"({self._larges.count}); write on when some are delivered")
+            fd = memory.make(size)
         except BaseException:
             self._give_room(spec.name, size)
             raise
+        self._made += 1
+        return fd
 
     def hand_over(self, port: WriterPort, number: int, fd: int, size: int) -> None:
         """The memory that a writer has filled goes into the order when its slot comes, which names it by `number`.
         Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
+        self._made -= 1
         try:
             large_id, entry = self._keep(fd, size, port.topic)
         except BaseException:
@@ -132,6 +141,7 @@ class LargeSamples:
 
     def give_up(self, topic: str, fd: int, size: int) -> None:
         """Memory that is not handed over."""
+        self._made -= 1
         os.close(fd)
         self._give_room(topic, size)
 

@@ -178,6 +178,10 @@ def test_what_a_node_refuses_is_said_and_tried_again(
         with pytest.raises(WriteTimeout, match=r"on their way.*max_bytes_per_user"):
             while True:
                 writer.inbox.write(bytes(60 * MB), timeout_s=0.1)
+        session.close()
+        assert writer.unacknowledged()[0].payload == pattern(9 * MB)
+        writer.close()
+        assert not writer._writer.larges._kept, "a closed writer keeps memory"
 
 
 def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Path) -> None:
