@@ -71,8 +71,8 @@ def test_what_a_node_has_too_few_descriptors_for_is_not_left_open(tmp_path: Path
 
 
 def test_a_reader_that_can_not_be_fed_is_told_why(tmp_path: Path) -> None:
-    """Goal: its program goes on elsewhere, instead of waiting for ever. Method: when the node has no descriptor left, it
-    is granted a large sample."""
+    """Goal: its program goes on elsewhere, instead of waiting for ever. Method: when the node has no descriptor left,
+    it is granted a large sample."""
     with hosts(tmp_path, 1) as (host,), attach(runtime_dir=host.directory) as local:
         local.declare_topic(TopicSpec("t", size_max=100))
         far = Hostile(host.address)
