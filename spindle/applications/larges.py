@@ -1,8 +1,8 @@
 """Large samples of one application: the memory that its writers fill, and what its readers open.
 
 Rules:
-- The memory is the node's, and counts for the application's user until the sample is handed over. What is handed over
-  can't be mapped to be written any more, or is refused.
+- The memory is the node's, and counts for the application's user from when it is there until the sample is handed over.
+  What is handed over can't be mapped to be written any more, or is refused.
 - A reader opens samples of its own topic, by the ids that it finds in its log.
 - What an application elsewhere fills comes in pieces, from the first byte to the last. The message that names it hands
   it over.
@@ -61,33 +61,31 @@ class ApplicationLarges:
         self._larges.check_size(spec, wanted.size)
         self._check_descriptors("a large sample")
         if self._quota is not None:
-            self._quota.take_region(wanted.size)
+            self._quota.check_bytes(wanted.size)
         self._making += 1
-        fd = None
         try:
             # It may wait for a sample of this application, whose pieces and hand-over are still to be read.
             with self._room.left():
                 fd = await self._larges.make(spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
         finally:
             self._making -= 1
-            if fd is None and self._quota is not None:
-                self._quota.give_region(wanted.size)
         if fd is None:
             return pb.Reply(large=pb.LargeMade()), []
-        self._number += 1
-        number = self._number
-        self._made[number] = _Made(wanted.port, port.topic, fd, wanted.size)
         try:
             if self.ended or self._ports.find(wanted.port) is not port:
                 raise SpindleError(f"a writer of topic {port.topic!r} was closed while it waited for memory")
-            self._check_made(but=1)  # many may have waited
+            self._check_made()  # again, as below: many may have waited
+            if self._quota is not None:
+                self._quota.take_region(wanted.size)
         except SpindleError:
-            self._give_up(number)
+            self._larges.give_up(port.topic, fd, wanted.size)
             raise
-        return pb.Reply(large=pb.LargeMade(number=number)), [fd]
+        self._number += 1
+        self._made[self._number] = _Made(wanted.port, port.topic, fd, wanted.size)
+        return pb.Reply(large=pb.LargeMade(number=self._number)), [fd]
 
-    def _check_made(self, but: int = 0) -> None:
-        if len(self._made) - but >= MADE_MAX:
+    def _check_made(self) -> None:
+        if len(self._made) >= MADE_MAX:
             raise ConfigError(f"{MADE_MAX} large samples of one program are being filled, the limit")
 
     def fill(self, piece: rb.Piece) -> None:

@@ -28,7 +28,7 @@ from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.frames import Frame, encode
 from spindle.transport.wire_blocking import BlockingConnection
-from spindle_core.errors import NodeGone
+from spindle_core.errors import MessageTooLarge, NodeGone
 from tests.spindle.client.remote_site import LONG_S, declare, one_host
 from tests.support import wait_until
 
@@ -261,3 +261,17 @@ def test_a_node_is_silent_when_nothing_of_a_frame_comes(elsewhere: Elsewhere, mo
     assert rb.NodeSide.FromString(elsewhere.link.receive(4).body).piece.content == b"x" * 1000
     with pytest.raises(TimeoutError, match="sent nothing for 4 s"):
         elsewhere.link.receive(4)
+
+
+def test_a_loan_that_the_next_node_does_not_take_is_refused(elsewhere: Elsewhere) -> None:
+    """Goal: a sample that can't be sent isn't kept: nothing behind it would go. Method: another node serves while it is
+    being filled."""
+    writer = elsewhere.writer
+    writer.inbox.claim(5000)
+    writer.opened(pb.WriterOpened(port=2, slots=8, large_max=4999))
+    with pytest.raises(MessageTooLarge, match="4999 are the most"):
+        writer.inbox.commit()
+    assert writer.larges._count == writer.larges._bytes == 0 and not writer.larges._kept
+    writer.inbox.write(b"x" * 4999)
+    with pytest.raises(SpindleError, match="a sample of 4999 bytes is still to be sent, and this node takes 4998"):
+        writer.opened(pb.WriterOpened(port=3, slots=8, large_max=4998))

@@ -184,6 +184,24 @@ def test_what_a_node_refuses_is_said_and_tried_again(
         assert not writer._writer.larges._kept, "a closed writer keeps memory"
 
 
+def test_what_waits_for_room_counts_for_nobody(
+        runtime_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: a user's bound is on what a program has, not on what it waits for. Method: many writers of one program,
+    a topic with room for one of their samples at a time, and a user who may have a few."""
+    site = Site(tmp_path / "site")
+    limits = options(limits__max_bytes_per_user=8 * MB, topics__large_capacity=MB)
+    with one_host(runtime_dir, *with_certificates(site), *limits) as host, \
+            attach_remote([host.address], **keys_of(site)) as session:
+        declare(session, size_max=32)
+        reader = session.open_reader("t", keep_all=True, from_history=False)
+        writers = [session.open_writer("t") for _ in range(24)]
+        sent = [pattern(MB, seed) for seed in range(len(writers))]
+        for writer, payload in zip(writers, sent, strict=True):
+            writer.inbox.write(payload, timeout_s=LONG_S)
+        assert sorted(taken(reader, len(sent))) == sorted(sent)
+        assert "can't be sent yet" not in caplog.text
+
+
 def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Path) -> None:
     """Each of its samples is in the order once, in the order of writing; its reader goes on where it stood."""
     with hosts(runtime_dir, 3) as site, attach(runtime_dir=site[2].directory) as local:
