@@ -68,9 +68,9 @@ class Group:
         self.cluster = Cluster(n, size_max=64, **how)  # type: ignore[arg-type]
         self.beside: list[Beside] = []
 
-    def writer(self, place: int, topic: int = 1):  # type: ignore[no-untyped-def]
+    def writer(self, place: int, topic: int = 1, **how: int):  # type: ignore[no-untyped-def]
         cluster = self.cluster
-        writer = cluster.writer(place)
+        writer = cluster.writer(place, **how)
         beside = Beside(cluster, place)
         beside.inbox = cluster.kept[-1]  # type: ignore[attr-defined]
         writer.beside = beside
@@ -467,6 +467,32 @@ def test_what_waits_in_an_inbox_is_bounded() -> None:
     engine, entry = group.cluster.engines[0], make_entry(99, SIZE, bytes(8), bytes(8))
     assert not engine.hand_over_large(beside.inbox, 1000, 99, entry)
     assert len(beside.inbox.larges_waiting) == OF_INBOX
+
+
+@pytest.mark.parametrize("loan", [False, True])
+def test_a_writer_waits_for_a_place_in_its_inbox(loan: bool) -> None:
+    """Goal: whoever writes faster than its node takes waits, however many slots there are. Method: an inbox with more
+    slots than places for large samples; then its node takes some."""
+    group = Group(1)
+    reader, writer = group.reader(0, large_max=1 << 30), group.writer(0, slots=4 * OF_INBOX)
+
+    def write(number: int) -> None:
+        if loan:
+            writer.claim(SIZE, 0)[:] = large(number)
+            writer.commit()
+        else:
+            writer.write(large(number), timeout_s=0)
+
+    written = 0
+    for _ in range(3):
+        with pytest.raises(WriteTimeout, match="64 of this writer are waiting for the group"):
+            while True:
+                write(written)
+                written += 1
+        writer.write(b"small", timeout_s=0)
+        group.settle()
+    assert written == 3 * OF_INBOX
+    assert [len(one) for one in reader.take(999)] == ([SIZE] * OF_INBOX + [5]) * 3
 
 
 def test_a_reader_whose_node_is_gone_stops_before_what_it_cannot_open() -> None:
