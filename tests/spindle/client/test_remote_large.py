@@ -285,7 +285,7 @@ def test_a_writer_has_so_many_on_their_way(runtime_dir: Path) -> None:
         reader = local.open_reader("t", keep_all=True, from_history=False)
         writer = session.open_writer("t", slots=1000)
         count = 0
-        with pytest.raises(WriteTimeout, match=f"64 of this writer with {64 * 20_000} bytes are on their way") as late:
+        with pytest.raises(WriteTimeout, match=f"60 of this writer with {60 * 20_000} bytes are on their way") as late:
             while True:
                 writer.inbox.write(pattern(20_000, count), timeout_s=1.0)
                 count += 1
