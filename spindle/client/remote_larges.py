@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from spindle_core.memory import Mapping
 
 HELD_MAX = 256 << 20  # bytes of one writer's samples that are not settled, or of those that a reader's log has
-HELD_COUNT_MAX = 60  # of one writer's samples that are not settled: each has a descriptor. Fewer than an inbox takes, so
-# that a writer waits here, where it is known why the node takes none
+# Of one writer's samples that are not settled: each has a descriptor. Fewer than an inbox takes, so that a writer waits
+# here, where it is known why the node takes none.
+HELD_COUNT_MAX = 60
 AGAIN_S = 0.5  # until a node that has refused the memory is asked again
 ASK_MS = 5000  # that a node waits for room in one request
 
