@@ -1,6 +1,7 @@
 """The application's side of an inbox. See inbox_writer.pyx."""
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 
+from spindle_core.large cimport LARGES_OF_INBOX
 from spindle_core.layout cimport bell_page, inbox_header, inbox_progress
 from spindle_core.memory cimport Mapping
 
@@ -26,6 +27,8 @@ cdef class InboxWriter:
     cdef uint64_t mask                  # slots of the ring, less one
     cdef uint64_t stride, next          # next: messages committed by this writer
     cdef uint64_t limit                 # messages that may be committed before `freed` must be read again
+    cdef uint64_t larges[LARGES_OF_INBOX]   # of the last ones: messages up to each, itself included
+    cdef uint64_t n_larges              # ever
     cdef uint64_t *freed                # counts messages whose slots are free again: `consumed` or `acknowledged`
     cdef bint claimed, gone, closed
     cdef bint stamped                   # source timestamps decide something in this topic
@@ -49,6 +52,7 @@ cdef class InboxWriter:
     cdef int alive(self) except -1
     cdef int usable(self) except -1
     cdef void publish(self) noexcept
+    cdef int free_large(self, double timeout_s) except -1
     cdef int check_large(self, uint64_t size) except -1
     cdef int put_large(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
                        uint64_t key) except -1

@@ -19,6 +19,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport is_asleep, ring_once
 from spindle_core.events cimport c_close, end_fd, end_wait, end_wake, sched_yield
+from spindle_core.large cimport LARGES_OF_INBOX
 from spindle_core.layout cimport (
     BELL_MAGIC,
     INBOX_MAGIC,
@@ -218,6 +219,18 @@ cdef class InboxWriter:
             raise MessageTooLarge(f"a message of {size} bytes: {LARGE_SAMPLE_MAX} bytes are the most of any message")
         return 0
 
+    cdef int free_large(self, double timeout_s) except -1:
+        """Waits until the inbox has a place for one more large sample: it has fewer of these than slots."""
+        cdef uint64_t until = self.larges[self.n_larges % LARGES_OF_INBOX]
+        if u64_load_acquire(self.freed) >= until:
+            return 0
+        self.publish()           # as in put_large()
+        if not self.await_progress(until, timeout_s):
+            raise WriteTimeout(
+                f"no place for a large sample within {timeout_s:g} s: {LARGES_OF_INBOX} of this writer are waiting for"
+                " the group (a reader that keeps all and doesn't take holds its writers back)")
+        return 0
+
     cdef int put_large(self, const char *data, uint64_t size, uint64_t timestamp_ns, double timeout_s,
                        uint8_t tag, uint64_t key) except -1:
         """One message whose bytes go beside the order: one copy, and its entry in a slot."""
@@ -228,18 +241,20 @@ cdef class InboxWriter:
         if self.next >= self.limit:
             self.publish()       # what write_many() has put before: it may be what has to be delivered first
         self.free_slot(timeout_s)
+        self.free_large(timeout_s)
         memory = self.beside.make(size, timeout_s)
         try:
             with nogil:
                 memcpy(memory.base, data, size)
+            return self.put_entry(memory, timestamp_ns, timeout_s, tag, key)
         except BaseException:
             self.beside.drop(memory)
             raise
-        return self.put_entry(memory, timestamp_ns, timeout_s, tag, key)
 
     cdef int put_entry(self, Mapping memory, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
                        uint64_t key) except -1:
         """Fills a slot with the entry of a large sample, which the node takes."""
+        self.free_slot(timeout_s)    # first: what is handed over can't be taken back
         return self.put_number(self.beside.hand_over(memory), timestamp_ns, timeout_s, tag, key)
 
     cdef int put_number(self, uint64_t number, uint64_t timestamp_ns, double timeout_s, uint8_t tag,
@@ -254,6 +269,8 @@ cdef class InboxWriter:
         h.source_ns = timestamp_ns
         (<large_entry *>(<char *>h + sizeof(slot_header))).id = number
         self.next += 1
+        self.larges[self.n_larges % LARGES_OF_INBOX] = self.next
+        self.n_larges += 1
         return 0
 
     cdef int check_stamp(self, uint64_t timestamp_ns) except -1:
@@ -384,6 +401,7 @@ cdef class InboxWriter:
         if size > self.size_max:
             self.check_large(size)
             self.free_slot(timeout_s)
+            self.free_large(timeout_s)
             self.claimed_large = self.beside.make(size, timeout_s)
             self.claimed = True
             self.large_size, self.large_timeout_s = size, timeout_s

@@ -134,6 +134,11 @@ cdef class Larges:
         return [released[i] for i in range(n)]
 
     @property
+    def room(self):
+        """Samples that may be added."""
+        return LARGES_MAX - self.state.count - self.state.n_released
+
+    @property
     def count(self):
         """Samples of which the node has the bytes, as far as the predicates know."""
         return self.state.count

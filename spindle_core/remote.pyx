@@ -201,8 +201,8 @@ cdef class RelayWriter(InboxWriter):
         """Commits messages, each with `payload`, `source_ns`, `tag`, `key` and `large`, and publishes them together.
         large: not 0: in place of a payload, the number of a large sample that was handed over.
 
-        Raises ValueError if their timestamps don't increase or a tag has more than 8 bits, WriteTimeout if there is no
-        room, MessageTooLarge.
+        Raises ValueError if their timestamps don't increase or are in the far future where they decide something, or a
+        tag has more than 8 bits; WriteTimeout if there is no room, MessageTooLarge.
         """
         cdef uint64_t source_ns
         cdef bytes payload
@@ -215,6 +215,8 @@ cdef class RelayWriter(InboxWriter):
                 if one.tag > 255:
                     raise ValueError(f"a message can't have the tag {one.tag}; 255 is the largest")
                 if one.large:
+                    if self.stamped:
+                        self.check_stamp(source_ns)
                     self.put_number(one.large, source_ns, 0.0, one.tag, one.key)
                 else:
                     self.put(payload, len(payload), source_ns, 0.0, one.tag, one.key)

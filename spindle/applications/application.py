@@ -6,7 +6,7 @@ or dies of must end in its own connection; the node, the group and the other app
 Rules:
 - It is admitted already (`spindle.applications.attachment`): Welcome goes out and requests are served.
 - Requests of one application run at the same time, at most REQUESTS_AT_ONCE; reading pauses meanwhile. Those of all
-  take turns (`spindle.applications.turns`), so that nobody's requests keep the node from what the group needs.
+  take turns, so that nobody's keep the node from what the group needs (both: `spindle.applications.turns`).
 - What an application opened is closed when its connection ends, at once, whatever it was doing. A request that is still
   running then finishes and what it opened is closed after it: nothing is cancelled half way into a view change.
 - An application never waits in the node's memory: answers that it doesn't read are bounded, then it is cut off.
@@ -31,7 +31,7 @@ from spindle.applications.notices import Notices
 from spindle.applications.open_ports import OpenPort, OpenPorts
 from spindle.applications.operators import Operators
 from spindle.applications.quotas import Quotas
-from spindle.applications.turns import Turns
+from spindle.applications.turns import Room, Turns
 from spindle.errors import (
     ConfigError,
     ConnectionEnded,
@@ -127,10 +127,10 @@ class Application(Operators):
         self._declared: dict[str, TopicSpec] = {}  # what it wants its topics to be
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
-        self._larges = ApplicationLarges(self._node, self._ports, self.quota)
+        self._room = Room(REQUESTS_AT_ONCE)
+        self._larges = ApplicationLarges(self._node, self._ports, self.quota, self._room)
         self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(REQUESTS_AT_ONCE)
         config = self._node.config
         conn.label = str(self)
         conn.set_limits(Limits(

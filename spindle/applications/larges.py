@@ -1,10 +1,12 @@
 """Large samples of one application: the memory that its writers fill, and what its readers open.
 
 Rules:
-- The memory is the node's, and counts for the application's user until the sample is handed over. What is handed over
-  can't be mapped to be written any more, or is refused.
+- The memory is the node's, and counts for the application's user from when it is there until the sample is handed over.
+  What is handed over can't be mapped to be written any more, or is refused.
 - A reader opens samples of its own topic, by the ids that it finds in its log.
-- What an application elsewhere fills comes in pieces, from the first byte to the last.
+- What an application elsewhere fills comes in pieces, from the first byte to the last. The message that names it hands
+  it over.
+- Who waits for memory keeps nothing else of the application waiting.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ from spindle.proto import attach_pb2 as pb
 if TYPE_CHECKING:
     from spindle.applications.open_ports import OpenPort, OpenPorts
     from spindle.applications.quotas import Quota
+    from spindle.applications.turns import Room
     from spindle.node.node import Node
     from spindle.proto import relay_pb2 as rb
 
 MADE_MAX = 64  # samples of one application that are being filled
+WAITING_MAX = 1024  # that it waits for memory for
 WAIT_S_MAX = 10.0  # for room, of one request
 
 
@@ -38,9 +42,9 @@ class _Made:
 class ApplicationLarges:
     """See the module's text."""
 
-    def __init__(self, node: Node, ports: OpenPorts, quota: Quota | None) -> None:
+    def __init__(self, node: Node, ports: OpenPorts, quota: Quota | None, room: Room) -> None:
         self._larges, self._check_descriptors = node.large_samples, node.check_descriptors
-        self._ports, self._quota = ports, quota
+        self._ports, self._quota, self._room = ports, quota, room
         self._made: dict[int, _Made] = {}
         self._making = 0
         self._number = 0
@@ -50,30 +54,39 @@ class ApplicationLarges:
         """The answer; its descriptor stays this node's. Raises SpindleError."""
         port = self._writer(wanted.port)
         assert port.writer is not None
-        if len(self._made) + self._making >= MADE_MAX:
-            raise ConfigError(f"{MADE_MAX} large samples of one program are being filled, the limit")
+        self._check_made()
+        if self._making >= WAITING_MAX:
+            raise ConfigError(f"{WAITING_MAX} large samples of one program wait for memory, the limit")
         spec = self._larges.spec_of(port.topic)
         self._larges.check_size(spec, wanted.size)
         self._check_descriptors("a large sample")
         if self._quota is not None:
-            self._quota.take_region(wanted.size)
+            self._quota.check_bytes(wanted.size)
         self._making += 1
-        fd = None
         try:
-            fd = await self._larges.make(spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
+            # It may wait for a sample of this application, whose pieces and hand-over are still to be read.
+            with self._room.left():
+                fd = await self._larges.make(spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
         finally:
             self._making -= 1
-            if fd is None and self._quota is not None:
-                self._quota.give_region(wanted.size)
         if fd is None:
             return pb.Reply(large=pb.LargeMade()), []
+        try:
+            if self.ended or self._ports.find(wanted.port) is not port:
+                raise SpindleError(f"a writer of topic {port.topic!r} was closed while it waited for memory")
+            self._check_made()  # again, as below: many may have waited
+            if self._quota is not None:
+                self._quota.take_region(wanted.size)
+        except SpindleError:
+            self._larges.give_up(port.topic, fd, wanted.size)
+            raise
         self._number += 1
-        number = self._number
-        self._made[number] = _Made(wanted.port, port.topic, fd, wanted.size)
-        if self.ended or self._ports.find(wanted.port) is not port:
-            self._give_up(number)
-            raise SpindleError(f"a writer of topic {port.topic!r} was closed while it waited for memory")
-        return pb.Reply(large=pb.LargeMade(number=number)), [fd]
+        self._made[self._number] = _Made(wanted.port, port.topic, fd, wanted.size)
+        return pb.Reply(large=pb.LargeMade(number=self._number)), [fd]
+
+    def _check_made(self) -> None:
+        if len(self._made) >= MADE_MAX:
+            raise ConfigError(f"{MADE_MAX} large samples of one program are being filled, the limit")
 
     def fill(self, piece: rb.Piece) -> None:
         """From an application elsewhere. Raises SpindleError."""

@@ -66,7 +66,7 @@ class Quota:
         if self.endpoints >= limit:
             raise TopicLimit(f"{self.who} has {limit} readers and writers open, the limit: close some, or raise "
                              "[limits] max_endpoints_per_user in the node's configuration")
-        self._check_bytes(inbox_bytes)
+        self.check_bytes(inbox_bytes)
         self.endpoints += 1
         self.writer_bytes += inbox_bytes
 
@@ -89,7 +89,7 @@ class Quota:
 
     def take_region(self, size: int) -> None:
         """A region of so many bytes that is offered."""
-        self._check_bytes(size)
+        self.check_bytes(size)
         self.link_bytes += size
 
     def give_region(self, size: int) -> None:
@@ -117,9 +117,10 @@ class Quota:
         if len(self.topics) >= limit:
             raise TopicLimit(f"topic {spec.name!r}: {self.who} has declared {limit} topics, the limit: raise [limits] "
                              "max_topics_per_user in the node's configuration")
-        self._check_bytes(sender_bytes(spec))
+        self.check_bytes(sender_bytes(spec))
 
-    def _check_bytes(self, more: int) -> None:
+    def check_bytes(self, more: int) -> None:
+        """Raises TopicLimit if the user may not have so many bytes more."""
         limit = self.config.max_bytes_per_user
         used = self.writer_bytes + self.link_bytes + sum(self.topics.values())
         if used + more > limit:

@@ -285,6 +285,9 @@ class RelayedApplication(Application):
         except (ValueError, SpindleError, OSError) as error:  # TimeoutError is an OSError
             raise WireError(f"messages for port {messages.port} are refused: {error}") from None
 
+    async def _hand_over_large(self, request: pb.Request) -> Answer:
+        raise ConfigError("a large sample of an application elsewhere is handed over by the message that names it")
+
     def _take_piece(self, piece: rb.Piece) -> None:
         if piece.port not in self._intakes:
             if 0 < piece.port <= self._newest_port:
@@ -350,21 +353,20 @@ class RelayedApplication(Application):
 
     async def _feed_all(self) -> None:
         """Sends what readers are granted, batch by batch; the next one when the last has left."""
-        with contextlib.suppress(WireError):
-            while not self._ended:
-                busy = False
-                for feed in list(self._feeds.values()):
-                    # A feed may have been closed while the batch of another one left.
-                    if feed.number in self._feeds and self._feed_some(feed):
-                        busy = True
-                        await self._conn.drain(QUEUED_MAX)
-                if busy:
-                    await asyncio.sleep(0)
-                    continue
-                if any(self._more(feed) for feed in self._feeds.values()):
-                    continue
-                await self._work.wait()
-                self._work.clear()
+        while not self._ended:
+            busy = False
+            for feed in list(self._feeds.values()):
+                # A feed may have been closed while the batch of another one left.
+                if feed.number in self._feeds and self._feed_some(feed):
+                    busy = True
+                    await self._conn.drain(QUEUED_MAX)
+            if busy:
+                await asyncio.sleep(0)
+                continue
+            if any(self._more(feed) for feed in self._feeds.values()):
+                continue
+            await self._work.wait()
+            self._work.clear()
 
     async def _pulse(self) -> None:
         while not self._ended:

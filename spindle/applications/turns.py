@@ -5,6 +5,8 @@ more than there is time. What they ask waits then, in the order in which it came
 
 Rules: whoever works for an application waits for a turn, and says for how long it worked. Once TURN_S of work is done
 the next one comes with the loop's next round. So a round has TURN_S of requests in it, and one request more.
+
+Beside that no application has more than a few requests at work: see Room.
 """
 
 from __future__ import annotations
@@ -18,6 +20,37 @@ from collections.abc import Iterator
 
 TURN_S = 0.005
 WOKEN_AT_ONCE = 8  # waiters in a round; one that then finds the turn over gets its place back
+
+
+class Room:
+    """Of one application: its requests that are at work, so many at most. Nothing else of it is read while there is no
+    room; so a request that may wait for something that is still to be read leaves the room meanwhile."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._inside = most, 0
+        self._free = asyncio.Event()
+
+    async def acquire(self) -> None:
+        """For the one who reads."""
+        while self._inside >= self._most:
+            self._free.clear()
+            await self._free.wait()
+        self._inside += 1
+
+    def release(self) -> None:
+        """One is done."""
+        self._inside -= 1
+        self._free.set()
+
+    @contextlib.contextmanager
+    def left(self) -> Iterator[None]:
+        """Somebody else may have the place meanwhile; who comes back doesn't wait for one. How many do so at once is
+        the caller's to bound."""
+        self.release()
+        try:
+            yield
+        finally:
+            self._inside += 1
 
 
 class Turns:

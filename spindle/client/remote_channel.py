@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from spindle.group.topics import TopicInfo
 
 PAUSE_S, PAUSE_MAX_S = 0.05, 0.5  # between two rounds of looking for a node; doubles
-CLOSE_FLUSH_S = 2.0  # how long a closing writer waits until what it had committed is delivered
+CLOSE_FLUSH_S = 2.0  # how long a closing writer waits until what it had committed is delivered...
+LARGE_FLUSH_S = 10.0  # ...and until the node has the end of a large sample, which a slow line may still have
 IDLE_S = 1.0
 
 
@@ -147,6 +148,8 @@ class RemoteChannel(RemoteRequests):
             raise
 
     def close_writer(self, writer: RemoteWriter) -> None:
+        if self._forked:
+            return
         self._flush([writer])
         with self._changed:
             self._writers = tuple(one for one in self._writers if one is not writer)
@@ -156,6 +159,8 @@ class RemoteChannel(RemoteRequests):
             writer.larges.close()
 
     def close_reader(self, reader: RemoteReader) -> None:
+        if self._forked:
+            return
         with self._changed:
             self._readers = tuple(one for one in self._readers if one is not reader)
         self._close_port(reader)
@@ -177,19 +182,27 @@ class RemoteChannel(RemoteRequests):
             self._ask(link, time.monotonic() + REQUEST_TIMEOUT_S, close_port=pb.ClosePort(port=number))
 
     def _flush(self, writers: list[RemoteWriter]) -> None:
-        """Waits a moment until all that they had committed is delivered everywhere."""
-        deadline = time.monotonic() + CLOSE_FLUSH_S
+        """Waits a moment until all that they had committed is delivered everywhere; until the next moment, if a large
+        sample of theirs has got on."""
         self.bell.ring()
+        got_on: list[tuple[int, int, int]] = []
+        began = since = time.monotonic()
         with self._changed:
-            while any(one.unsettled for one in writers) and not self.ended and time.monotonic() < deadline:
+            while any(one.unsettled for one in writers) and not self.ended:
+                now = [one.large_progress for one in writers]
+                if now != got_on:
+                    got_on, since = now, time.monotonic()
+                on_the_line = any(not one.may_name_large for one in writers)
+                if time.monotonic() - since >= (LARGE_FLUSH_S if on_the_line else CLOSE_FLUSH_S):
+                    break
                 self._changed.wait(0.05)
         left = sum(one.unsettled for one in writers)
-        if left and not self._forked:
+        if left:
             import logging
 
             logging.getLogger("spindle.client").warning(
                 "%d closed writers had messages that were not delivered everywhere after %g s; some may be lost",
-                left, CLOSE_FLUSH_S)
+                left, time.monotonic() - began)
 
     def tell(self, body: Callable[[], dict[str, Any]]) -> None:
         """Asks the present node for what the next one will be told anyway when this one goes. `body` is called under
@@ -213,6 +226,12 @@ class RemoteChannel(RemoteRequests):
                     self.bell.awake()
             except Lost:
                 self.bell.wait(0.01)  # the keeper is about to notice
+            except Exception as error:  # callers must not wait for ever; nor would it go better at the next node
+                self._end(SpindleError(f"what was written can't be sent: {type(error).__name__}: {error}"))
+                if self._last is not None:
+                    close_quietly(self._last.conn)  # the keeper ends, too
+                if not isinstance(error, (SpindleError, OSError)):
+                    raise
 
     def _move(self) -> bool:
         """Sends what there is to send; True if there was anything. Raises Lost."""
@@ -250,29 +269,31 @@ class RemoteChannel(RemoteRequests):
         if not large.number:
             if large.call is None:
                 if time.monotonic() >= large.again_s:
+                    # Not sooner again either if it has no room, which it says when it has waited.
+                    large.again_s = time.monotonic() + AGAIN_S
                     large.call = self._send_call(link, {"make_large": pb.MakeLarge(
                         port=port, size=large.size, timeout_ms=ASK_MS)})
                 return False
             if not large.call.answered.is_set():
                 return False
             call, large.call = large.call, None
-            if call.error is not None or call.reply is None:  # it is short of something, or ends
+            if call.error is not None:  # it is short of something
                 large.again_s = time.monotonic() + AGAIN_S
-                if call.error is not None:
-                    writer.larges.was_refused(str(call.error))
-                return False
-            writer.larges.was_refused("")
-            large.number = call.reply.large.number
-            return True
+                writer.larges.was_refused(str(call.error))
+            elif call.reply is not None and call.reply.large.number:
+                writer.larges.was_refused("")
+                large.number = call.reply.large.number
+            return bool(large.number)
         if large.at < large.size:
             at, content = large.at, large.piece()
             link.send(rb.ClientSide(piece=rb.Piece(port=port, number=large.number, at=at, content=content)))
             return True
         if not writer.may_name_large:
             return False
+        with self._changed:
+            writer.names_large()
         link.send(rb.ClientSide(messages=rb.Messages(port=port, messages=[
             rb.Message(source_ns=large.source_ns, tag=large.tag, key=large.key, large=large.number)])))
-        writer.sent_large()
         return True
 
     # --- the keeper
@@ -286,6 +307,7 @@ class RemoteChannel(RemoteRequests):
             self._lose(link)
             if self._closing.is_set():
                 self._end(NodeStopped(f"this session with {link} was closed"))
+            if self._end_error is not None:
                 return
             try:
                 following = self._turn_to_next(link, error)
@@ -301,7 +323,7 @@ class RemoteChannel(RemoteRequests):
         """Reads until the connection ends; returns why."""
         try:
             while True:
-                self._take(link, link.conn.receive(SILENCE_S))
+                self._take(link, link.receive(SILENCE_S))
         except SpindleError as error:
             return error
         except TimeoutError:
@@ -480,8 +502,10 @@ class RemoteChannel(RemoteRequests):
         self._dispatcher.join(THREAD_END_S)
 
     def forked(self) -> None:
-        """In the child after fork(). Takes no lock: another thread may have held it in the parent."""
+        """In the child after fork(). Takes no lock: another thread may have held it in the parent. From now on it is a
+        new one."""
         self._forked = True
+        threading.Condition.__init__(self._changed, threading.RLock())
         if self._last is not None:
             self._last.conn._sock.close()
         self._mark_gone()

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from spindle_core.memory import Mapping
 
 HELD_MAX = 256 << 20  # bytes of one writer's samples that are not settled, or of those that a reader's log has
+# Of one writer's samples that are not settled: each has a descriptor. Fewer than an inbox takes, so that a writer waits
+# here, where it is known why the node takes none.
+HELD_COUNT_MAX = 60
 AGAIN_S = 0.5  # until a node that has refused the memory is asked again
 ASK_MS = 5000  # that a node waits for room in one request
 
@@ -50,32 +53,32 @@ class KeptLarges:
         self._made: dict[int, int] = {}  # sizes of those that are being filled, by the address of the object
         self._kept: dict[int, _Kept] = {}  # by number
         self._number = 0
-        self._bytes = 0
+        self._count = self._bytes = 0  # of both
         self._refused = ""  # why the node has no memory for the one that is to be sent
 
     def make(self, size: int, timeout_s: float) -> Mapping:
         """Memory to be filled. Raises WriteTimeout, MessageTooLarge, NoResources, NodeGone."""
-        from spindle_core.errors import MessageTooLarge, NodeGone, WriteTimeout
+        from spindle_core.errors import NodeGone, WriteTimeout
         from spindle_core.memory import Mapping
 
         deadline = time.monotonic() + timeout_s if timeout_s >= 0 else float("inf")
-        if size > self.size_max:
-            raise MessageTooLarge(f"topic {self._topic!r}: a sample of {size} bytes; {self.size_max} are the most that "
-                                  "the node takes ([topics] large_sample_max in its configuration)")
+        self._check_size(size)
         with self._changed:
-            while self._bytes and self._bytes + size > HELD_MAX:
+            while self._count and (self._bytes + size > HELD_MAX or self._count >= HELD_COUNT_MAX):
                 inbox = self._inbox()
                 if inbox is None or inbox.is_gone:
                     raise NodeGone("no node is behind this writer any more: attach again once one runs")
                 left_s = deadline - time.monotonic()
                 if left_s <= 0:
-                    late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: {self._bytes} "
-                                        f"bytes of this writer are on their way, and {HELD_MAX} are the most ("
+                    late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: {self._count} "
+                                        f"of this writer with {self._bytes} bytes are on their way, and "
+                                        f"{HELD_COUNT_MAX} with {HELD_MAX} bytes are the most ("
                                         + (self._refused or "a reader that keeps all and doesn't take holds its "
                                                             "writers back") + ")")
                     late.for_memory = True
                     raise late
                 self._changed.wait(min(left_s, 1.0))
+            self._count += 1
             self._bytes += size
         try:
             memory = Mapping.attach(store.make(size), writable=True)
@@ -88,18 +91,27 @@ class KeptLarges:
         self._made[id(memory)] = size
         return memory
 
+    def _check_size(self, size: int) -> None:
+        from spindle_core.errors import MessageTooLarge
+
+        if size > self.size_max:
+            raise MessageTooLarge(f"topic {self._topic!r}: a sample of {size} bytes; {self.size_max} are the most that "
+                                  "the node takes ([topics] large_sample_max in its configuration)")
+
     def hand_over(self, memory: Mapping) -> int:
-        """Its number. Nobody can write into it any more. Raises OSError."""
+        """Its number. Nobody can write into it any more. Raises OSError; MessageTooLarge if the next node serves by
+        now, and takes less."""
         fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             memory.become_private()
+            with self._changed:
+                self._check_size(self._made[id(memory)])
+                self._number += 1
+                self._kept[self._number] = _Kept(fd, self._made.pop(id(memory)))
+                return self._number
         except BaseException:
             os.close(fd)
             raise
-        with self._changed:
-            self._number += 1
-            self._kept[self._number] = _Kept(fd, self._made.pop(id(memory)))
-            return self._number
 
     def drop(self, memory: Mapping) -> None:
         """Of one that is not handed over. Idempotent."""
@@ -150,6 +162,7 @@ class KeptLarges:
 
     def _give(self, size: int) -> None:
         with self._changed:
+            self._count -= 1
             self._bytes -= size
             self._changed.notify_all()
 
@@ -167,7 +180,7 @@ class KeptLarges:
 class Sending:
     """A large sample on its way to the present node, which has made memory for it once it has said its number."""
 
-    fd: int
+    fd: int  # of what is kept: the channel sees to it that this isn't settled meanwhile
     size: int
     source_ns: int
     tag: int
@@ -178,8 +191,10 @@ class Sending:
     at: int = 0
 
     def piece(self) -> bytes:
-        """The next bytes. Raises OSError."""
+        """The next bytes. Raises OSError, SpindleError."""
         content = os.pread(self.fd, min(store.PIECE_BYTES, self.size - self.at), self.at)
+        if not content:
+            raise SpindleError(f"a large sample of {self.size} bytes ends after {self.at}")
         self.at += len(content)
         return content
 

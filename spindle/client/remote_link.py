@@ -20,6 +20,7 @@ from spindle.transport.wire import BlockingConnection
 if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
     from spindle.security.trust import Trust
+    from spindle.transport.frames import Frame
 
 
 class Link:
@@ -44,6 +45,17 @@ class Link:
         except (SpindleError, TimeoutError):
             self.conn.close()  # whoever reads it notices
             raise Lost from None
+
+
+    def receive(self, silence_s: float) -> Frame:
+        """The next frame, however long that takes. Raises TimeoutError if nothing comes for so long, SpindleError."""
+        while True:
+            before = self.conn.arrived
+            try:
+                return self.conn.receive(silence_s)
+            except TimeoutError:
+                if self.conn.arrived == before:
+                    raise
 
 
 def open_link(address: str, trust: Trust, domain_id: int, name: str, begin: rb.Begin, timeout_s: float) -> Link:

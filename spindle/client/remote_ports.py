@@ -125,8 +125,9 @@ class RemoteWriter:
         """The present node has taken over the message that named a large sample last: its inbox has one at a time."""
         return self._base + self._consumed >= self._large_sent
 
-    def sent_large(self) -> None:
-        """The message that names it went, too."""
+    def names_large(self) -> None:
+        """All its pieces went, and the message that names it goes now: that may be acknowledged before this thread goes
+        on."""
         self.sending, self._large_sent = None, self.outbox.taken
 
     def gives_sign(self) -> bool:
@@ -136,13 +137,22 @@ class RemoteWriter:
 
     def progressed(self, progress: rb.Progress) -> None:
         """Raises WireError if that can't be."""
+        acknowledged = self._base + progress.acknowledged
+        persisted = self._base + progress.persisted if progress.persisted else 0
+        if self.sending is not None and max(acknowledged, persisted) >= self.outbox.taken:
+            raise WireError(f"topic {self.topic.spec.name!r}: a large sample is acknowledged that is still being sent")
         self._consumed = max(self._consumed, progress.consumed)
         try:
-            self.outbox.settle(self._base + progress.acknowledged,
-                               self._base + progress.persisted if progress.persisted else 0)
-        except ValueError as error:
+            self.outbox.settle(acknowledged, persisted)
+        except (ValueError, OverflowError) as error:
             raise WireError(f"topic {self.topic.spec.name!r}: {error}") from None
         self.larges.settled(self.outbox.consumed)
+
+    @property
+    def large_progress(self) -> tuple[int, int, int]:
+        """Changes when one of its large samples has got on."""
+        sending = self.sending
+        return (self.outbox.taken, sending.number, sending.at) if sending else (self._large_sent, 0, 0)
 
     @property
     def unsettled(self) -> bool:

@@ -101,7 +101,7 @@ class RemoteRequests:
         call = self._send_call(link, body)
         if threading.current_thread() is self._keeper:
             while not call.answered.is_set():
-                self._take(link, link.conn.receive(SILENCE_S))
+                self._take(link, link.receive(SILENCE_S))
         elif not call.answered.wait(max(0.0, deadline - time.monotonic())):
             raise TimeoutError(f"{link} did not answer {next(iter(body))} in time; it may be waiting for a view change "
                                "(see `spindle status`)")

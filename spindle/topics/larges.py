@@ -26,11 +26,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit, TopicUnknown
+from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown
 from spindle.group.levels import Level
 from spindle.large import store as memory
 from spindle.large.routes import sources_for
-from spindle.restart.pieces import JOURNAL_SAMPLE_MAX, entry_id
+from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken
 AGAIN_S = 0.2  # after a sample could not be had
+SPARE = 256  # places of the node's table that are left to what others send
+EDGE_SIZE = 8  # bytes of each end of a sample that its entry has
 LOG = logging.getLogger("spindle.node")
 
 
@@ -57,6 +59,7 @@ class LargeSamples:
         self._next_id = secrets.randbits(64) or 1
         self._own: dict[int, tuple[str, int]] = {}  # of this node's writers, not delivered yet: topic and bytes, by id
         self._room: dict[str, int] = {}  # bytes by topic: of these, and of those that are being made
+        self._made = 0  # that are being filled
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # bytes that somebody waits for
         # Of unordered topics, which this node delivers before others have it: their writers, and how many messages of
         # these all members must have delivered before the sample may go; -1: it isn't delivered here.
@@ -84,11 +87,15 @@ class LargeSamples:
 
     def check_size(self, spec: TopicSpec, size: int) -> None:
         """Raises TopicLimit, with the limit, unless a writer may have a sample of this size."""
+        if spec.size_max < ENTRY_SIZE:
+            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {spec.size_max} are the most, its "
+                             f"size_max (with one of {ENTRY_SIZE} bytes or more it would take larger samples)")
         limit, why = self.size_max(spec), "[topics] large_sample_max in the node's configuration"
         if limit < self._config.large_sample_max:
             why = "what a journal takes"
-        if not 0 < size <= limit:
-            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}")
+        if not EDGE_SIZE <= size <= limit:
+            raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}, and "
+                             f"{EDGE_SIZE} the least that doesn't go into a slot")
 
     def size_max(self, spec: TopicSpec) -> int:
         """Bytes of the largest sample that a writer may have."""
@@ -102,14 +109,21 @@ class LargeSamples:
         if not await self._take_room(spec.name, size, timeout_s):
             return None
         try:
-            return memory.make(size)
+            # Now: who has filled it has no way back.
+            if self._larges.room <= self._made + SPARE:
+                raise NoResources(f"topic {spec.name!r}: nearly as many large samples are at this node as there may be "
+                                  f"({self._larges.count}); write on when some are delivered")
+            fd = memory.make(size)
         except BaseException:
             self._give_room(spec.name, size)
             raise
+        self._made += 1
+        return fd
 
     def hand_over(self, port: WriterPort, number: int, fd: int, size: int) -> None:
         """The memory that a writer has filled goes into the order when its slot comes, which names it by `number`.
         Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
+        self._made -= 1
         try:
             large_id, entry = self._keep(fd, size, port.topic)
         except BaseException:
@@ -127,6 +141,7 @@ class LargeSamples:
 
     def give_up(self, topic: str, fd: int, size: int) -> None:
         """Memory that is not handed over."""
+        self._made -= 1
         os.close(fd)
         self._give_room(topic, size)
 
@@ -172,12 +187,15 @@ class LargeSamples:
         self.look()  # nor for what it had until now, perhaps
 
     def _keep(self, fd: int, size: int, topic: str) -> tuple[int, bytes]:
-        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor."""
+        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor. Raises SampleUnfit.
+        """
         from spindle_core.larges import make_entry
 
         try:
+            if size < EDGE_SIZE:
+                raise SampleUnfit(f"topic {topic!r}: a large sample has {EDGE_SIZE} bytes at least, not {size}")
             memory.seal(fd)
-            first, last = os.pread(fd, 8, 0), os.pread(fd, 8, size - 8)
+            first, last = os.pread(fd, EDGE_SIZE, 0), os.pread(fd, EDGE_SIZE, size - EDGE_SIZE)
         except BaseException:
             os.close(fd)
             raise

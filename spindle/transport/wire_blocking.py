@@ -57,6 +57,7 @@ class BlockingConnection:
         self._use_lock = threading.Lock()  # for the two below; held for moments only
         self._receiving = False
         self.closed = False
+        self.arrived = 0  # bytes, ever
         if stream is not None:
             self._frames.extend(self._decoder.feed(self._unseal(b"")))
 
@@ -65,8 +66,8 @@ class BlockingConnection:
         return self._sock.fileno()
 
     def send(self, body: bytes, fds: Sequence[int] = (), timeout_s: float | None = 5.0) -> None:
-        """Sends one frame. Raises TimeoutError (the connection is closed then, as half a frame may have gone),
-        ConnectionEnded or WireError."""
+        """Sends one frame, however long that takes. Raises TimeoutError if nothing of it goes for `timeout_s` seconds
+        (the connection is closed then, as half a frame may have gone), ConnectionEnded or WireError."""
         with self._send_lock:
             sent = self._send_all(self._seal(body, fds), fds, timeout_s)
         if not sent:
@@ -113,7 +114,7 @@ class BlockingConnection:
             self._send_lock.release()
 
     def _send_all(self, data: bytes, fds: Sequence[int], timeout_s: float | None) -> bool:
-        """False if the time was over before all had gone. Under the lock."""
+        """False if nothing went for so long: a large frame takes its time on a slow line. Under the lock."""
         left = memoryview(data)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while left:
@@ -126,6 +127,8 @@ class BlockingConnection:
             except OSError as error:
                 raise ConnectionEnded(f"the connection to {self.label} broke: {error}", clean=False) from None
             left, fds = left[sent:], ()
+            if timeout_s is not None:
+                deadline = time.monotonic() + timeout_s
         return True
 
     def receive(self, timeout_s: float | None = None) -> Frame:
@@ -153,6 +156,7 @@ class BlockingConnection:
                 if not data:
                     close_all(fds)
                     raise ended(self.label, self._decoder, self._stream)
+                self.arrived += len(data)
                 if self._stream is not None:
                     data = self._unseal(data)
                     self._answer()

@@ -134,6 +134,7 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
         large = stamp & SLOT_LARGE != 0
         if large:
             # What it refers to is what this node has taken charge of, whatever the application writes here.
+            entry.id = 0
             size = sizeof(large_entry) if take_large(
                 box, u64_load_relaxed(&(<large_entry *>payload).id), &entry) else <uint32_t>-1
             payload = <const char *>&entry
@@ -142,6 +143,10 @@ cdef int take_inbox(node_t *node, subgroup_t *s, inbox_t *box, uint64_t most) no
                 and is_far_ahead(source_ns, node.now_ns)):
             node.counters[C_REFUSED] += 1
             u64_store_release(&box.progress.refused, box.progress.refused + 1)
+            if large and entry.id:
+                # Nobody will name it: to the control thread it has come, and is over.
+                larges_pass(node.larges, entry.id)
+                node.control_changed = True
             continue
         index = claim(s, 1)
         fill_header(s, index, size, box.writer_id, source_ns, theirs.run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -98,6 +99,8 @@ def external_node(data: bytes) -> None:
     writer.inbox.write(b"one")
     writer.inbox.write(b"two")
     assert len(writer.batch()) == 2
+    writer.inbox.write(b"three" * 50)
+    assert not writer.batch() and writer.sending is not None  # and nothing of it went
     reader.grant()
     try:
         for block in Cutter(data).blocks():
@@ -106,6 +109,7 @@ def external_node(data: bytes) -> None:
     except SpindleError:
         pass
     assert writer.outbox.acknowledged <= 2
+    assert os.pread(writer.sending.fd, 5, 0) == b"three"
     assert reader.reader is not None
     for payload, info in reader.reader.take_pairs(1000):
         assert (info.large or len(payload) <= 64) and info.writer <= 0xFFFF

@@ -6,12 +6,16 @@ Method: a group in one process, stepped by hand; the test is the control thread 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import random
 
 import pytest
 
+from spindle_core.engine import SubgroupSpec
+from spindle_core.errors import WriteTimeout
+from spindle_core.inbox_writer import InboxWriter
 from spindle_core.larges import OF_INBOX, entry_of, make_entry
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
@@ -64,9 +68,9 @@ class Group:
         self.cluster = Cluster(n, size_max=64, **how)  # type: ignore[arg-type]
         self.beside: list[Beside] = []
 
-    def writer(self, place: int, topic: int = 1):  # type: ignore[no-untyped-def]
+    def writer(self, place: int, topic: int = 1, **how: int):  # type: ignore[no-untyped-def]
         cluster = self.cluster
-        writer = cluster.writer(place)
+        writer = cluster.writer(place, **how)
         beside = Beside(cluster, place)
         beside.inbox = cluster.kept[-1]  # type: ignore[attr-defined]
         writer.beside = beside
@@ -291,6 +295,27 @@ def test_where_nobody_reads_it_is_given_back_at_once() -> None:
     assert group.cluster.engines[0].larges.take_released() == []
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_one_that_is_refused_is_given_back(held: bool) -> None:
+    """Goal: a writer that names a sample in a slot that its node refuses keeps no memory there. Method: a topic whose
+    slots are smaller than an entry; the node may hold the sample for others meanwhile."""
+    group = Group(1, specs=[SubgroupSpec(1, (0,), (0,), 8, 16, 1)])
+    reader, writer = group.reader(0), group.writer(0)
+    writer.write(large(1))
+    [large_id] = group.beside[0].samples
+    larges = group.cluster.engines[0].larges
+    if held:
+        assert larges.hold(large_id)
+    group.settle()
+    assert writer.refused == 1 and reader.take(9) == [] and larges.undelivered([large_id]) == set()
+    if held:
+        larges.unuse(large_id)
+    assert larges.take_released() == [large_id] and larges.count == 0
+    writer.write(b"goes on")
+    group.settle()
+    assert reader.take(9) == [b"goes on"]
+
+
 def test_a_log_that_ends_gives_everything_back() -> None:
     """Method: a log with three samples that nobody has taken is closed."""
     group = Group(1)
@@ -321,6 +346,80 @@ def test_a_loan_becomes_a_sample_in_place() -> None:
     group.settle()
     assert reader.take(9) == [large(1), large(2)]
     assert bytes(kept) == large(2)
+
+
+class Counting(Beside):
+    """It counts what it has made and has not back."""
+
+    def __init__(self, cluster: Cluster, place: int) -> None:
+        super().__init__(cluster, place)
+        self.open: set[int] = set()
+        self.error: OSError | None = None
+        self.meanwhile = lambda: None
+
+    def make(self, size: int, timeout_s: float) -> Mapping:
+        self.meanwhile()
+        memory = super().make(size, timeout_s)
+        self.open.add(id(memory))
+        return memory
+
+    def hand_over(self, memory: Mapping) -> int:
+        if self.error is not None:
+            raise self.error
+        self.open.remove(id(memory))
+        return super().hand_over(memory)
+
+    def drop(self, memory: Mapping) -> None:
+        self.open.discard(id(memory))
+        super().drop(memory)
+
+
+def counting(group: Group) -> tuple[Counting, InboxWriter]:
+    writer = group.writer(0)
+    beside = Counting(group.cluster, 0)
+    beside.inbox = group.cluster.kept[-1]  # type: ignore[attr-defined]
+    writer.beside = group.beside[0] = beside
+    return beside, writer
+
+
+@pytest.mark.parametrize("loan", [False, True])
+def test_what_can_not_be_handed_over_is_dropped(loan: bool) -> None:
+    """Goal: its memory counts no more. Method: handing over fails, for want of descriptors."""
+    group = Group(1)
+    reader, (beside, writer) = group.reader(0), counting(group)
+    beside.error = OSError(errno.EMFILE, "too many")
+    with pytest.raises(OSError, match="too many"):
+        if loan:
+            writer.claim(SIZE)[:] = large(1)
+            writer.commit()
+        else:
+            writer.write(large(1))
+    assert not beside.open
+    beside.error = None
+    writer.write(large(2))
+    group.settle()
+    assert reader.take(9) == [large(2)] and not beside.open
+
+
+def test_nothing_is_handed_over_without_a_slot() -> None:
+    """Goal: what is handed over can't be taken back, so its slot is sure by then. Method: another thread fills the ring
+    while a writer waits for memory."""
+    group = Group(1)
+    reader, (beside, writer) = group.reader(0), counting(group)
+
+    def fill_up() -> None:
+        beside.meanwhile = lambda: None
+        for _ in range(writer.slots_count):
+            writer.write(b"other", timeout_s=0)
+
+    beside.meanwhile = fill_up
+    with pytest.raises(WriteTimeout):
+        writer.write(large(1), timeout_s=0)
+    assert not beside.handed and not beside.open
+    group.settle()
+    writer.write(large(1))
+    group.settle()
+    assert reader.take(99) == [b"other"] * writer.slots_count + [large(1)]
 
 
 def test_a_large_sample_is_a_block_of_one_that_stays() -> None:
@@ -368,6 +467,32 @@ def test_what_waits_in_an_inbox_is_bounded() -> None:
     engine, entry = group.cluster.engines[0], make_entry(99, SIZE, bytes(8), bytes(8))
     assert not engine.hand_over_large(beside.inbox, 1000, 99, entry)
     assert len(beside.inbox.larges_waiting) == OF_INBOX
+
+
+@pytest.mark.parametrize("loan", [False, True])
+def test_a_writer_waits_for_a_place_in_its_inbox(loan: bool) -> None:
+    """Goal: whoever writes faster than its node takes waits, however many slots there are. Method: an inbox with more
+    slots than places for large samples; then its node takes some."""
+    group = Group(1)
+    reader, writer = group.reader(0, large_max=1 << 30), group.writer(0, slots=4 * OF_INBOX)
+
+    def write(number: int) -> None:
+        if loan:
+            writer.claim(SIZE, 0)[:] = large(number)
+            writer.commit()
+        else:
+            writer.write(large(number), timeout_s=0)
+
+    written = 0
+    for _ in range(3):
+        with pytest.raises(WriteTimeout, match="64 of this writer are waiting for the group"):
+            while True:
+                write(written)
+                written += 1
+        writer.write(b"small", timeout_s=0)
+        group.settle()
+    assert written == 3 * OF_INBOX
+    assert [len(one) for one in reader.take(999)] == ([SIZE] * OF_INBOX + [5]) * 3
 
 
 def test_a_reader_whose_node_is_gone_stops_before_what_it_cannot_open() -> None:

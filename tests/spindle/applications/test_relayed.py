@@ -13,10 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from spindle.client import Session
+from spindle.client import Session, attach
 from spindle.client.remote import attach_remote
 from spindle.errors import NoResources
 from spindle.group.topics import TopicSpec
+from spindle.proto import attach_pb2 as pb
+from spindle.proto import relay_pb2 as rb
+from tests.spindle.client.test_remote_hostile import Hostile
 from tests.spindle.hosts import hosts
 from tests.support import wait_until
 
@@ -65,3 +68,19 @@ def test_what_a_node_has_too_few_descriptors_for_is_not_left_open(tmp_path: Path
             if handle is not None:
                 handle.close()
     assert outcomes == {False, True}
+
+
+def test_a_reader_that_can_not_be_fed_is_told_why(tmp_path: Path) -> None:
+    """Goal: its program goes on elsewhere, instead of waiting for ever. Method: when the node has no descriptor left,
+    it is granted a large sample."""
+    with hosts(tmp_path, 1) as (host,), attach(runtime_dir=host.directory) as local:
+        local.declare_topic(TopicSpec("t", size_max=100))
+        far = Hostile(host.address)
+        port = far.request(open_reader=pb.OpenReader(topic="t", keep_all=True, start_index=-1)).reply.reader.port
+        writer = local.open_writer("t")
+        writer.inbox.write(bytes(5000), timeout_s=20)
+        assert writer.inbox.wait_acknowledged(20)
+        with descriptors(local.node_pid, 0):
+            far.say(credit=rb.Credit(port=port, bytes=1 << 20))
+            assert "descriptors" in far.cut_off()
+        wait_until(lambda: open_there(local) == 1)

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from spindle.applications.larges import MADE_MAX, WAITING_MAX
 from spindle.client.remote import attach_remote
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.topics import TIMING_STAMPED, TIMING_WORD
@@ -74,9 +75,10 @@ class Hostile:
 
     def cut_off(self) -> str:
         """What the node said last, when it has closed."""
-        last = ""
+        last, deadline = "", time.monotonic() + LONG_S
         try:
             while True:
+                assert time.monotonic() < deadline, "the node goes on with it"
                 side = rb.NodeSide.FromString(self.receive())
                 frame = pb.NodeFrame.FromString(side.node)
                 last = frame.refusal.text or last
@@ -97,9 +99,9 @@ def messages(port: int, *stamps: int, size: int = 1) -> dict[str, Any]:
                                                          for one in stamps])}
 
 
-def make_large(one: Hostile, size: int = 5000) -> tuple[int, int]:
+def make_large(one: Hostile, size: int = 5000, topic: str = "t") -> tuple[int, int]:
     """A writer, and the number of memory for a sample of it."""
-    port = open_writer(one)
+    port = open_writer(one, topic=topic)
     return port, one.request(make_large=pb.MakeLarge(port=port, size=size, timeout_ms=1000)).reply.large.number
 
 
@@ -110,12 +112,12 @@ def piece_of(one: Hostile, *pieces: tuple[int, int], number: int = 0) -> None:
         one.say(piece=rb.Piece(port=port, number=number or made, at=at, content=bytes(size)))
 
 
-def name_large(one: Hostile, number: int = 0, filled: int = 0) -> None:
+def name_large(one: Hostile, number: int = 0, filled: int = 0, topic: str = "t", stamp: int = 1) -> None:
     """A message that names a large sample of which so many bytes came."""
-    port, made = make_large(one)
+    port, made = make_large(one, topic=topic)
     if filled:
         one.say(piece=rb.Piece(port=port, number=made, content=bytes(filled)))
-    one.say(messages=rb.Messages(port=port, messages=[rb.Message(source_ns=1, large=number or made)]))
+    one.say(messages=rb.Messages(port=port, messages=[rb.Message(source_ns=stamp, large=number or made)]))
 
 
 def name_many(one: Hostile) -> None:
@@ -176,11 +178,14 @@ def test_a_timestamp_in_the_far_future_is_refused_where_it_decides_something(rem
             honest.open_writer("stamped").inbox.write(b"late", late, LONG_S)
         reader = honest.open_reader("stamped", keep_all=True, from_history=False)
         got: list[bytes] = []
-        elsewhere, hostile = Hostile(remote_host.address), Hostile(remote_host.address)
+        elsewhere, hostile, large = (Hostile(remote_host.address) for _ in range(3))
         elsewhere.say(**messages(open_writer(elsewhere), late))
         hostile.say(**messages(open_writer(hostile, topic="stamped"), soon, late))
         assert "refused: source timestamp" in hostile.cut_off()
+        name_large(large, filled=5000, topic="stamped", stamp=late)
+        assert "refused: source timestamp" in large.cut_off()
         wait_until(lambda: more(got, reader) == [bytes(1)], LONG_S)
+        wait_until(lambda: honest.status()["large"]["on_the_way"] == 0, LONG_S)
         assert elsewhere.request(get_view=pb.GetView()).reply.view.node_ids
 
 
@@ -219,6 +224,62 @@ def test_what_an_application_began_and_left_is_given_back(remote_host: Host) -> 
             hostile.sock.close()
         wait_until(lambda: honest.status()["large"]["on_the_way"] == 0, LONG_S)
         wait_until(lambda: len(descriptors_of(remote_host.running.process.pid)) <= len(before) + 1, LONG_S)
+
+
+def test_memory_that_makes_no_sense_is_refused(remote_host: Host) -> None:
+    """What an entry has no bytes for, or no room; and a sample is handed over by the message that names it alone."""
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest)
+        declare(honest, "narrow", size_max=31)
+        one = Hostile(remote_host.address)
+        port, number = make_large(one)
+        assert one.request(make_large=pb.MakeLarge(port=port, size=8)).reply.large.number
+        for size in (0, 1, 7):
+            assert "8 the least" in one.request(make_large=pb.MakeLarge(port=port, size=size)).refusal.text
+        handed = one.request(hand_over_large=pb.HandOverLarge(port=port, number=number))
+        assert "the message that names it" in handed.refusal.text
+        narrow = Hostile(remote_host.address)
+        port = open_writer(narrow, topic="narrow")
+        assert "31 are the most" in narrow.request(make_large=pb.MakeLarge(port=port, size=5000)).refusal.text
+        for left in (one, narrow):
+            left.sock.close()
+        wait_until(lambda: honest.status()["large"]["on_the_way"] == 0, LONG_S)
+
+
+def test_what_waits_for_memory_keeps_nothing_else_waiting(remote_host: Host) -> None:
+    """Goal: the pieces of one sample are read while many others wait for room: what they wait for may be that sample.
+    Method: an application that asks for memory many times while somebody else has all there is, and then for something
+    else; then that memory comes free."""
+    with attach_remote([remote_host.address]) as honest:
+        declare(honest)
+        holder, one = Hostile(remote_host.address), Hostile(remote_host.address)
+        make_large(holder, 257 << 20)
+        port = open_writer(one)
+
+        def ask(first: int, count: int) -> None:
+            for number in range(first, first + count):
+                one.say(request=pb.Request(number=number, make_large=pb.MakeLarge(
+                    port=port, size=5000, timeout_ms=10_000)).SerializeToString())
+
+        ask(100, WAITING_MAX)
+        answer = one.request(get_view=pb.GetView())
+        assert answer.reply.number == 1, "who waits for memory is answered first"
+        ask(5000, 1)
+        refused = one.request(get_view=pb.GetView()).refusal
+        assert refused.number == 5000 and "1024 large samples of one program wait" in refused.text
+        holder.sock.close()
+        made, too_many = set(), 0
+        while len(made) + too_many < WAITING_MAX:
+            side = rb.NodeSide.FromString(one.receive())
+            if side.WhichOneof("body") == "node":
+                frame = pb.NodeFrame.FromString(side.node)
+                too_many += "64 large samples of one program are being filled" in frame.refusal.text
+                if frame.reply.number >= 100:
+                    assert frame.reply.large.number, "what has come free is not given to who waits for it"
+                    made.add(frame.reply.large.number)
+        assert len(made) == MADE_MAX
+        one.sock.close()
+        wait_until(lambda: honest.status()["large"]["on_the_way"] == 0, LONG_S)
 
 
 def test_readers_that_close_while_another_waits_for_the_line(remote_host: Host) -> None:

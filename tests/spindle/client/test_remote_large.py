@@ -6,6 +6,8 @@ Method: daemons on hosts of their own, remote sessions here, and local ones to c
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +15,8 @@ import pytest
 
 from spindle.client import ReaderHandle, attach
 from spindle.client.remote import attach_remote
-from spindle.client.remote_larges import HELD_MAX
+from spindle.client.remote_larges import HELD_COUNT_MAX, HELD_MAX
+from spindle.errors import SpindleError
 from spindle.group.levels import Level
 from spindle_core.errors import MessageTooLarge, WriteTimeout
 from tests.spindle.client.remote_site import LONG_S, declare, keys_of, one_host, options, with_certificates
@@ -175,6 +178,28 @@ def test_what_a_node_refuses_is_said_and_tried_again(
         with pytest.raises(WriteTimeout, match=r"on their way.*max_bytes_per_user"):
             while True:
                 writer.inbox.write(bytes(60 * MB), timeout_s=0.1)
+        session.close()
+        assert writer.unacknowledged()[0].payload == pattern(9 * MB)
+        writer.close()
+        assert not writer._writer.larges._kept, "a closed writer keeps memory"
+
+
+def test_what_waits_for_room_counts_for_nobody(
+        runtime_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: a user's bound is on what a program has, not on what it waits for. Method: many writers of one program,
+    a topic with room for one of their samples at a time, and a user who may have a few."""
+    site = Site(tmp_path / "site")
+    limits = options(limits__max_bytes_per_user=8 * MB, topics__large_capacity=MB)
+    with one_host(runtime_dir, *with_certificates(site), *limits) as host, \
+            attach_remote([host.address], **keys_of(site)) as session:
+        declare(session, size_max=32)
+        reader = session.open_reader("t", keep_all=True, from_history=False)
+        writers = [session.open_writer("t") for _ in range(24)]
+        sent = [pattern(MB, seed) for seed in range(len(writers))]
+        for writer, payload in zip(writers, sent, strict=True):
+            writer.inbox.write(payload, timeout_s=LONG_S)
+        assert sorted(taken(reader, len(sent))) == sorted(sent)
+        assert "can't be sent yet" not in caplog.text
 
 
 def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Path) -> None:
@@ -199,3 +224,73 @@ def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Pat
             assert [sent.index(one) for one in got] == list(range(len(sent)))
             assert [sent.index(one) for one in taken(witness, len(sent))] == list(range(len(sent)))
             wait_until(lambda: writer._writer.larges._bytes == 0)
+
+
+def test_a_forked_child_can_close_what_its_parent_had(runtime_dir: Path) -> None:
+    """Goal: it never waits for a lock that a thread of the parent held, and the parent goes on. Method: fork while all
+    locks are held and a loan is open; the child gives it back and closes everything."""
+    with one_host(runtime_dir) as host, attach_remote([host.address]) as session:
+        declare(session)
+        reader, writer = session.open_reader("t", keep_all=True, from_history=False), session.open_writer("t")
+        writer.inbox.claim(MB)
+        held, done = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            channel = session._channel
+            with channel._flow, channel._changed, reader._reader.larges._lock:
+                held.set()
+                done.wait(LONG_S)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert held.wait(LONG_S)
+        child = os.fork()
+        if child == 0:
+            writer.inbox.abort()
+            writer.inbox.unacknowledged()
+            told = 0
+            try:
+                session.status()
+            except SpindleError as error:
+                told = "after fork()" in str(error)
+            writer.close()
+            reader.close()
+            session.close()
+            os._exit(0 if told else 3)
+        done.set()
+        holder.join()
+        ends: list[int] = []
+
+        def ended() -> bool:
+            pid, status = os.waitpid(child, os.WNOHANG)
+            ends.extend([os.waitstatus_to_exitcode(status)] if pid else [])
+            return bool(ends)
+
+        try:
+            wait_until(ended, LONG_S, what="the child ends")
+        except AssertionError:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
+        assert ends == [0]
+        writer.inbox.commit()
+        assert taken(reader, 1) == [bytes(MB)]
+
+
+def test_a_writer_has_so_many_on_their_way(runtime_dir: Path) -> None:
+    """However small they are: each has a descriptor."""
+    with one_host(runtime_dir, *options(topics__large_capacity=MB)) as host, \
+            attach(runtime_dir=host.directory) as local, attach_remote([host.address]) as session:
+        declare(local, size_max=32)
+        reader = local.open_reader("t", keep_all=True, from_history=False)
+        writer = session.open_writer("t", slots=1000)
+        count = 0
+        with pytest.raises(WriteTimeout, match=f"60 of this writer with {60 * 20_000} bytes are on their way") as late:
+            while True:
+                writer.inbox.write(pattern(20_000, count), timeout_s=1.0)
+                count += 1
+        assert late.value.for_memory and count >= HELD_COUNT_MAX
+        assert len(writer._writer.larges._kept) == HELD_COUNT_MAX
+        assert taken(reader, count) == [pattern(20_000, seed) for seed in range(count)]
+        wait_until(lambda: not writer._writer.larges._kept)
+        assert writer._writer.larges._count == writer._writer.larges._bytes == 0

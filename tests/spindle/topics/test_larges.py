@@ -20,10 +20,10 @@ import pytest
 from spindle.client.embedding import embed
 from spindle.client.session import ReaderHandle, Session
 from spindle.config.settings import NodeConfig
-from spindle.errors import SampleUnfit
+from spindle.errors import NoResources, SampleUnfit
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
-from spindle.topics.larges import LargeSamples
+from spindle.topics.larges import SPARE, LargeSamples
 from spindle_core.errors import MessageTooLarge, WriteTimeout
 from tests.support import wait_until
 
@@ -180,6 +180,39 @@ def test_writers_wait_for_memory_and_say_so(runtime_dir: Path) -> None:
         waiting.start()
         assert take(reader, 5) == written[:5]
         waiting.join()
+
+
+def test_who_would_find_the_table_full_gets_no_memory(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a sample that can't go into the order is refused before it is filled: a program elsewhere could do nothing
+    with a later refusal. Method: a table with places for two samples and those that are left to others."""
+    nodes: list[LargeSamples] = []
+    begin = LargeSamples.__init__
+
+    def noted(larges: LargeSamples, *args: object, **more: object) -> None:
+        nodes.append(larges)
+        begin(larges, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(LargeSamples, "__init__", noted)
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader, writer = one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
+        table = nodes[0]._larges
+        others = range(1, table.room - SPARE - 1)
+        assert all(table.add(number) for number in others) and table.room == SPARE + 2
+        first, second = writer.inbox.beside.make(5000, 5.0), writer.inbox.beside.make(5000, 5.0)
+        with pytest.raises(NoResources, match="nearly as many large samples"):
+            writer.inbox.write(sample(1, 5000))
+        writer.inbox.beside.drop(first)
+        writer.inbox.write(sample(2, 5000))
+        with pytest.raises(NoResources, match="nearly as many large samples"):
+            writer.inbox.write(sample(3, 5000))
+        assert take(reader, 1) == [sample(2, 5000)]
+        writer.inbox.beside.drop(second)
+        assert all(table.drop(number) for number in others)
+        writer.inbox.write(sample(4, 5000))
+        assert take(reader, 1) == [sample(4, 5000)]
+        assert nodes[0]._made == 0
+        wait_until(lambda: one.status()["large"]["on_the_way"] == 0)
 
 
 def test_a_loan_that_turns_out_smaller_needs_no_room_beside_itself(runtime_dir: Path) -> None:

@@ -333,6 +333,31 @@ def test_finish_takes_what_had_been_sent() -> None:
     run(body)
 
 
+def test_a_frame_may_take_longer_than_its_receiver_may_take_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a slow line doesn't end a connection, whatever a frame's size; one that takes nothing does. Method: with
+    each wait of 4 s the other end takes some; at last it takes none."""
+    a, b = pair()
+    now = [0.0]
+    conn = BlockingConnection(a)
+    takes = True
+
+    def waits(event: int, deadline: float | None) -> bool:
+        now[0] += 4
+        if takes:
+            b.recv(100_000)
+        return deadline is None or now[0] <= deadline
+
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr(conn, "_poll", waits)
+    conn.send(bytes(3_000_000), timeout_s=5.0)
+    assert now[0] > 20
+    takes = False
+    with pytest.raises(TimeoutError, match="took no data for 5 s"):
+        conn.send(bytes(3_000_000), timeout_s=5.0)
+    assert conn.closed
+    b.close()
+
+
 def test_blocking_end_talks_to_the_other_kind() -> None:
     """A thread's connection: large frames both ways, timeout, and close() from another thread."""
     a, b = pair()
