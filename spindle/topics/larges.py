@@ -23,7 +23,7 @@ import logging
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit, TopicUnknown
@@ -310,7 +310,32 @@ class LargeSamples:
         finally:
             self._bringing.pop(large_id, None)
 
-    async def bring_of_history(self, topic: str, entry: bytes) -> bool:
+    async def with_bytes(self, spec: TopicSpec, message: Message) -> Message | None:
+        """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
+        becomes such a sample, as soon as that can be made. None: nobody has it any more."""
+        if message.large:
+            here = self._larges.has(entry_id(message.payload))
+            return message if here or await self._bring_of_history(spec.name, message.payload) else None
+        said = False
+        while True:
+            try:
+                return self.beside(spec, message)
+            except NoResources as error:
+                if not said:
+                    LOG.warning("topic %r: a large sample of %d bytes of its history can't be kept, holds the topic up "
+                                "here and is tried again: %s", spec.name, len(message.payload), error)
+                said = True
+            await asyncio.sleep(AGAIN_S)
+
+    def came_in_vain(self, messages: Iterable[Message]) -> None:
+        """These of a history will not be appended: gives up the bytes that are here for that alone."""
+        for one in messages:
+            large_id = entry_id(one.payload) if one.large else 0
+            _, sender = self._brought.get(large_id, ("", -1))
+            if sender < 0 and large_id not in self._own and self._larges.has(large_id) and self._larges.drop(large_id):
+                self._forget(large_id)
+
+    async def _bring_of_history(self, topic: str, entry: bytes) -> bool:
         """The bytes of a sample of a history that another member gives; False if nobody has them any more."""
         from spindle_core.larges import entry_of
 
