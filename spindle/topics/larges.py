@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit, TopicUnknown
+from spindle.errors import NoResources, SampleMissing, SpindleError, TopicLimit, TopicUnknown, shortage
 from spindle.group.levels import Level
 from spindle.large import store as memory
 from spindle.large.routes import sources_for
@@ -312,18 +312,21 @@ class LargeSamples:
 
     async def with_bytes(self, spec: TopicSpec, message: Message) -> Message | None:
         """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
-        becomes such a sample, as soon as that can be made. None: nobody has it any more."""
-        if message.large:
-            here = self._larges.has(entry_id(message.payload))
-            return message if here or await self._bring_of_history(spec.name, message.payload) else None
+        becomes such a sample, as soon as that can be made. If nobody has the bytes any more, its place tells readers
+        that it is lost; a table of keys has no use for that: None."""
         said = False
         while True:
             try:
-                return self.beside(spec, message)
+                if not message.large:
+                    return self.beside(spec, message)
+                here = self._larges.has(entry_id(message.payload))
+                if here or await self._bring_of_history(spec.name, message.payload) or not spec.effects:
+                    return message
+                return None
             except NoResources as error:
                 if not said:
-                    LOG.warning("topic %r: a large sample of %d bytes of its history can't be kept, holds the topic up "
-                                "here and is tried again: %s", spec.name, len(message.payload), error)
+                    LOG.warning("topic %r: a large sample of its history can't be kept, holds the topic up here and is "
+                                "tried again: %s", spec.name, error)
                 said = True
             await asyncio.sleep(AGAIN_S)
 
@@ -336,7 +339,8 @@ class LargeSamples:
                 self._forget(large_id)
 
     async def _bring_of_history(self, topic: str, entry: bytes) -> bool:
-        """The bytes of a sample of a history that another member gives; False if nobody has them any more."""
+        """The bytes of a sample of a history that another member gives; False if nobody has them any more. Raises
+        NoResources."""
         from spindle_core.larges import entry_of
 
         assert self.service is not None
@@ -350,8 +354,12 @@ class LargeSamples:
             if self._store.find(large_id) is None:
                 self._store.put(large_id, await self.service.bring(large_id, size, topic, sources), size, topic)
                 self._brought[large_id] = topic, -1
-            return bool(self._larges.add(large_id))
+            if not self._larges.add(large_id):
+                raise NoResources("as many large samples are here as there may be")
+            return True
         except (SpindleError, OSError) as error:
+            if (short := shortage(error, f"a large sample of {size} bytes")) is not None:
+                raise short from error
             LOG.warning("topic %r: a large sample of %d bytes of its history can't be had: %s", topic, size, error)
             return False
 

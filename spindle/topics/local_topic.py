@@ -320,7 +320,7 @@ class LocalTopic:
                 self._larges.came_in_vain([] if message is None else [message])  # it was forgotten meanwhile
                 continue
             if message is None:
-                pass  # nobody has it any more
+                pass  # nobody has its bytes any more
             elif from_history and self.fills_table:
                 self.make_log().note(*message)
             elif self.log is None:
