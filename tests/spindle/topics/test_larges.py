@@ -129,8 +129,8 @@ def test_a_late_joiner_gets_the_bytes_of_what_is_kept(runtime_dir: Path, effects
 
 
 def test_bytes_that_nobody_has_any_more_are_said_to_be_lost(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Goal: a history has no hole of which its readers don't hear. Method: the giver has let go of a sample's bytes when
-    the newcomer asks for them."""
+    """Goal: a history has no hole of which its readers don't hear. Method: the giver has let go of a sample's bytes
+    when the newcomer asks for them."""
     with group(runtime_dir, 2) as (first, second):
         spec = TopicSpec("t", level=Level.VOLATILE, size_max=64, history_bytes=8 * MIB)
         first.declare_topic(spec)
