@@ -193,6 +193,12 @@ def test_a_holder_that_dies_as_soon_as_another_node_has_come_is_waited_for() -> 
     assert not outcome.failed, outcome.text
 
 
+def test_a_reader_elsewhere_may_get_what_is_on_its_way_to_its_next_node_again() -> None:
+    """Of an unordered topic, as docs/dds.md says: the old node had delivered it, the next one's log was full."""
+    outcome = run_seed(80493)
+    assert not outcome.failed, outcome.text
+
+
 def test_who_gets_the_number_of_a_closed_readers_descriptor_is_not_rung() -> None:
     """It was a journal's thread, which looked again and again why it had been woken."""
     outcome = run_seed(5066)
