@@ -492,7 +492,7 @@ cdef class DeliveryLog:
                bint large=False):
         """Appends and publishes one message; False while a keep-all reader holds it back.
 
-        large: the payload is the entry of a large sample, of which the node has the bytes, and the caller a use().
+        large: the payload is the entry of a large sample. If the node doesn't have its bytes, readers count it as lost.
         Raises ValueError if it is too large (a log must hold two such messages), if it is not what `large` says, or if
         the log is closed.
         """

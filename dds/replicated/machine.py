@@ -11,6 +11,10 @@ it is where this comes back is the snapshot, and goes out in pieces. Whoever has
 SNAPSHOT until its pieces are complete: so there is no gap and nothing twice. If the donor goes (GONE), whoever is the
 first then begins another one.
 
+How a logged object is lost whole: all nodes died before its beginning was on disk, and its replicas live on. What they
+say of it until they hear of that is no evidence. So who knows that it has read all that the topic ever had (the topic
+keeps twice as much) goes by that: the first GENESIS in it began the object, and if there is none, it writes one.
+
 Rules: whatever an entry does depends on the order alone. A command is carried out once, though it may be in the order
 twice: each replica numbers its own. A replica that isn't live writes nothing that others could take for the object's.
 """
@@ -129,6 +133,11 @@ class Machine:
         self._read = False  # our JOIN has come back: we have had all that was kept
         self._evidence = False  # something that we have read says that there is an object, which began before that
         self._exists = False  # ... or had said so, when we last lost our place: we don't begin another one
+        # All that we have read until our JOIN, and its bytes; None: more than half of what the topic keeps, or no more
+        # needed. Only of a logged object: of others we don't know how much their topic keeps.
+        self._all: list[tuple[Entry, int, int]] | None = [] if snapshot_every else None
+        self._all_bytes = 0
+        self._has_all = False  # the topic had forgotten nothing when our JOIN came back
         self._number = 0  # of our last command
         self._backlog: list[tuple[Entry, int, int]] = []
         self._backlog_bytes = 0
@@ -185,7 +194,8 @@ class Machine:
         """
         self._exists = self._exists or self._evidence or self.agreed is not None
         self._forget_state(evidence=False)
-        self._read = False
+        self._read = self._has_all = False
+        self._all, self._all_bytes = [] if self._snapshot_every else None, 0
         return self.reattached()
 
     def _forget_state(self, evidence: bool) -> None:
@@ -211,12 +221,15 @@ class Machine:
         self._effects = effects = Effects()
         if self.phase is Phase.STOPPED or not _is_sound(entry):
             return effects
+        self._note(entry, timestamp, size)
         if self.agreed is not None:
             self._carry_out(entry, timestamp, size)
         if self.agreed is None:
             self._look_for_state(entry, timestamp, size)
         joined = entry.origin == self.me and entry.kind == Kind.JOIN and entry.number == self._joins
-        self._read = self._read or joined
+        if joined and not self._read:
+            self._read = True
+            self._look_at_all()
         # What we wanted to begin isn't begun if somebody has spoken of an object before that came.
         vain = entry.origin == self.me and entry.kind == Kind.GENESIS and self._read and self.phase is Phase.READING
         if (joined or vain) and self.agreed is None:
@@ -226,6 +239,27 @@ class Machine:
             self.phase = Phase.ENTERING
             self._send(Kind.LIVE)
         return effects
+
+    def _note(self, entry: Entry, timestamp: int, size: int) -> None:
+        if self._all is not None:
+            self._all.append((entry, timestamp, size))
+            self._all_bytes += size + ENTRY_BYTES
+            if self._all_bytes > SPAN_MAX * self._snapshot_every:
+                self._all = None
+
+    def _look_at_all(self) -> None:
+        """Our JOIN has come back."""
+        everything, self._all = self._all, None
+        self._has_all = everything is not None
+        if everything is None or self.agreed is not None:
+            return
+        self._evidence = self._exists = False
+        self._forget_backlog()
+        for one in everything:
+            if self.agreed is None:
+                self._look_for_state(*one)
+            elif self.phase is not Phase.STOPPED:
+                self._carry_out(*one)
 
     def _ask(self) -> None:
         if self._evidence or self._exists:
@@ -242,7 +276,7 @@ class Machine:
             self.agreed = Agreed(lineage=entry.origin)
             self._forget_backlog()
             return
-        if entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK):
+        if entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK) and not self._has_all:
             self._evidence = True
         if self._candidates:
             self._backlog.append((entry, timestamp, size))
@@ -297,7 +331,8 @@ class Machine:
             return
         if entry.lineage != agreed.lineage and entry.kind not in (Kind.WANT, Kind.GONE):
             self.strangers += 1
-            if self.phase is Phase.READING and entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT):
+            if self.phase is Phase.READING and not self._has_all and (
+                    entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT)):
                 # The topic had forgotten how the object began, and somebody began another one.
                 self._forget_state(evidence=True)
             return

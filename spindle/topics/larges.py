@@ -23,10 +23,10 @@ import logging
 import os
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown
+from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown, shortage
 from spindle.group.levels import Level
 from spindle.large import store as memory
 from spindle.large.routes import sources_for
@@ -328,8 +328,37 @@ class LargeSamples:
         finally:
             self._bringing.pop(large_id, None)
 
-    async def bring_of_history(self, topic: str, entry: bytes) -> bool:
-        """The bytes of a sample of a history that another member gives; False if nobody has them any more."""
+    async def with_bytes(self, spec: TopicSpec, message: Message) -> Message | None:
+        """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
+        becomes such a sample, as soon as that can be made. If nobody has the bytes any more, its place tells readers
+        that it is lost; a table of keys has no use for that: None."""
+        said = False
+        while True:
+            try:
+                if not message.large:
+                    return self.beside(spec, message)
+                here = self._larges.has(entry_id(message.payload))
+                if here or await self._bring_of_history(spec.name, message.payload) or not spec.effects:
+                    return message
+                return None
+            except NoResources as error:
+                if not said:
+                    LOG.warning("topic %r: a large sample of its history can't be kept, holds the topic up here and is "
+                                "tried again: %s", spec.name, error)
+                said = True
+            await asyncio.sleep(AGAIN_S)
+
+    def came_in_vain(self, messages: Iterable[Message]) -> None:
+        """These of a history will not be appended: gives up the bytes that are here for that alone."""
+        for one in messages:
+            large_id = entry_id(one.payload) if one.large else 0
+            _, sender = self._brought.get(large_id, ("", -1))
+            if sender < 0 and large_id not in self._own and self._larges.has(large_id) and self._larges.drop(large_id):
+                self._forget(large_id)
+
+    async def _bring_of_history(self, topic: str, entry: bytes) -> bool:
+        """The bytes of a sample of a history that another member gives; False if nobody has them any more. Raises
+        NoResources."""
         from spindle_core.larges import entry_of
 
         assert self.service is not None
@@ -343,8 +372,12 @@ class LargeSamples:
             if self._store.find(large_id) is None:
                 self._store.put(large_id, await self.service.bring(large_id, size, topic, sources), size, topic)
                 self._brought[large_id] = topic, -1
-            return bool(self._larges.add(large_id))
+            if not self._larges.add(large_id):
+                raise NoResources("as many large samples are here as there may be")
+            return True
         except (SpindleError, OSError) as error:
+            if (short := shortage(error, f"a large sample of {size} bytes")) is not None:
+                raise short from error
             LOG.warning("topic %r: a large sample of %d bytes of its history can't be had: %s", topic, size, error)
             return False
 

@@ -262,6 +262,7 @@ class LocalTopic:
             if isinstance(one, Donation):
                 one.withdraw()
         self._backlog = deque(one for one in self._backlog if not isinstance(one, Donation))
+        self._larges.came_in_vain(self._history)
         self._history.clear()
         self._history_bytes = 0
         self.first_order = NOTHING
@@ -278,6 +279,14 @@ class LocalTopic:
     def _start_pump(self) -> None:
         if self._pump is None or self._pump.done():
             self._pump = asyncio.get_running_loop().create_task(self._run_pump())
+            self._pump.add_done_callback(self._pump_ended)
+
+    def _pump_ended(self, pump: asyncio.Task[None]) -> None:
+        """Without it the topic would stand still, and nobody would know why."""
+        if not pump.cancelled() and (error := pump.exception()) is not None:
+            LOG.error("topic %r", self.spec.name, exc_info=error)
+            self._on_failure(SpindleError(f"topic {self.spec.name!r}: what comes before live messages can't go into "
+                                          f"its log: {type(error).__name__}: {error}"))
 
     async def _run_pump(self) -> None:
         """Appends history, places new readers, appends the backlog, releases delivery."""
@@ -306,9 +315,12 @@ class LocalTopic:
         from_history = queue is self._history
         while queue and not isinstance(queue[0], Donation):
             first = queue[0]
-            message = await self._with_bytes(first) if from_history else first
+            message = await self._larges.with_bytes(self.spec, first) if from_history else first
+            if from_history and not (queue and queue[0] is first):
+                self._larges.came_in_vain([] if message is None else [message])  # it was forgotten meanwhile
+                continue
             if message is None:
-                pass  # nobody has it any more
+                pass  # nobody has its bytes any more
             elif from_history and self.fills_table:
                 self.make_log().note(*message)
             elif self.log is None:
@@ -330,14 +342,6 @@ class LocalTopic:
             if taken >= APPEND_BYTES:
                 taken = 0
                 await asyncio.sleep(0)  # others' turn on the loop
-
-    async def _with_bytes(self, message: Message) -> Message | None:
-        """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
-        becomes such a sample. None: nobody has it any more."""
-        if message.large:
-            here = self.engine.larges.has(entry_id(message.payload))
-            return message if here or await self._larges.bring_of_history(self.spec.name, message.payload) else None
-        return self._larges.beside(self.spec, message)
 
     def _let_go(self, message: Message | Donation) -> None:
         """It waits in the backlog no longer."""

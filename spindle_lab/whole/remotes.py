@@ -31,7 +31,6 @@ class RemoteReading(Reading):
     def __init__(self, program: Program, handle: ReaderHandle, keep_all: bool, guid: bytes) -> None:
         super().__init__(program, handle, keep_all)
         self.gaps = handle.gap_count
-        self.node = program.world.process_of(program.session)
 
     @property
     def guid(self) -> bytes:
@@ -49,9 +48,8 @@ class RemoteReading(Reading):
             return None
         following = RemoteReading(self.program, handle, self.keep_all, self.guid)
         following.lazy, following.entered = self.lazy, -1
-        # Of an unordered topic, perhaps only the reader's node knew what has come; if it is gone, that may come again.
-        known = self.ordered or (self.node.alive and self.node.result is None and not self.program.world.silent)
-        if following.group_id == self.group_id and known:
+        # Of an unordered topic, what has come from one node may still be on its way to the next, and come again there.
+        if following.group_id == self.group_id and self.ordered:
             following.last_of = self.last_of
             following.floor = max([*self.taken[-1:], self.floor])
         return following

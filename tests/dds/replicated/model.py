@@ -83,6 +83,7 @@ class Reader:
     def lose_place(self) -> None:
         self.outbox += self.conduct.lose_place()[0]
         self.at = self.world.kept_from
+        self.results.clear()  # what it was told of may be carried out no more, or again, by another object
 
 
 class World:
@@ -127,6 +128,11 @@ class World:
         mine = (machine.agreed.encode(b""), reader.carrier.snapshot())
         found = self.states.setdefault(reader.at, mine)
         assert found == mine, f"two states after entry {reader.at}"
+
+    def lose_all_nodes(self, on_disk: int) -> None:
+        """So many entries were on disk, with which the order goes on. Whoever is alive hears of that in its time."""
+        del self.order[on_disk:]
+        self.states = {at: state for at, state in self.states.items() if at <= on_disk}
 
     def settle(self) -> None:
         """Everybody reads and writes until nothing happens any more."""

@@ -161,7 +161,7 @@ def test_no_command_begins_before_there_is_the_state(logged: bool) -> None:
     one.command("a")
     one.write(9)
     one.at = len(world.order)
-    world.keeps = 3
+    world.keeps = None if logged else 3  # what keeps a logged object keeps more
     one.lose_place()
     assert one.conduct.holds_back
     while not one.conduct.has_state:
@@ -203,6 +203,39 @@ def test_who_has_lost_its_place_begins_no_other_object() -> None:
     one.lose_place()
     world.settle()
     assert one.machine.phase is Phase.WAITING and kinds(world).count(Kind.GENESIS) == 1
+
+
+@pytest.mark.parametrize("hear", ["late", "later"])
+def test_an_object_of_which_nothing_was_on_disk_begins_anew(hear: str) -> None:
+    """Goal: what replicas say of the lost object until they hear of its loss keeps nobody from the new one. Method: all
+    nodes die when only the first entry is on disk. What its replicas had to write then comes before or behind the
+    beginning of the new object."""
+    world = World(1, snapshot_every=4000)
+    slow, one = world.come(), world.come()
+    slow.write(1)
+    one.write(1)
+    one.read(9)
+    one.write(1)
+    one.read(9)
+    one.write(1)
+    one.read(9)
+    slow.read(9)
+    assert [Kind(entry.kind) for entry in slow.outbox] == [Kind.GENESIS, Kind.LIVE] and one.machine.phase is Phase.LIVE
+    one.command("lost")
+    world.lose_all_nodes(1)
+    if hear == "late":
+        one.lose_node()
+        one.write(9)
+    one.lose_place()
+    slow.lose_place()
+    world.settle()
+    assert [both.machine.phase for both in (one, slow)] == [Phase.LIVE, Phase.LIVE]
+    assert one.machine.agreed == slow.machine.agreed and one.machine.agreed.index == 0
+    one.command("anew")
+    late = world.come()
+    world.settle()
+    assert late.machine.phase is Phase.LIVE and late.carrier.object.marks == one.carrier.object.marks
+    assert [text for _, text, _ in one.carrier.object.marks] == ["anew"]
 
 
 def test_who_begins_an_object_too_late_waits_for_the_one_that_there_is() -> None:
@@ -441,3 +474,44 @@ def test_whatever_happens_all_replicas_agree(seed: int) -> None:
     for reader in world.readers:
         assert all(results[text] == value for text, value in reader.results.items())
     assert not any(one.conduct.in_flight for one in living)
+
+
+@pytest.mark.parametrize("seed", [*range(40), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(40, 300))])
+def test_whatever_of_a_logged_object_was_on_disk(seed: int) -> None:
+    """Goal: after the death of all nodes, replicas that live on have one object again: the one on disk, or a new one.
+    Method: the order goes on after any part of it; replicas hear of that one after the other, and write before it."""
+    world = World(seed, check_every=seed % 2 * 3, snapshot_every=1 << 16)
+    chance = world.random
+    for _ in range(3):
+        world.come()
+    for round_ in range(3):
+        for step in range(chance.choice((5, 20, 100))):
+            one = chance.choice(world.alive)
+            kind = chance.random()
+            if kind < 0.45:
+                one.read(chance.randrange(1, 8))
+            elif kind < 0.9:
+                one.write(chance.randrange(1, 6))
+            elif kind < 0.97:
+                if one.machine.phase is Phase.LIVE:
+                    one.command(f"text {round_} {step}")
+            elif len(world.alive) < 5:
+                world.come()
+        world.lose_all_nodes(chance.randrange(len(world.order) + 1) // chance.choice((1, 2, 10, 100)))
+        for one in chance.sample(world.alive, len(world.alive)):
+            one.at = len(world.order)
+            if chance.random() < 0.5:
+                one.lose_node()
+            one.write(chance.choice((0, 1, 9)))
+            one.lose_place()
+            one.write(chance.choice((0, 1, 9)))
+            one.read(chance.choice((0, 3, 99)))
+    world.settle()
+    assert [one.machine.phase for one in world.alive] == [Phase.LIVE] * len(world.alive)
+    assert len({one.carrier.snapshot() for one in world.alive}) == 1
+    agreed = world.alive[0].machine.agreed
+    assert agreed is not None and all(one.machine.agreed == agreed for one in world.alive)
+    begin = kinds(world).index(Kind.GENESIS)  # a replica that begins an object twice gives both the same lineage
+    said = {(entry.origin, entry.number) for entry, _ in world.order[begin:]
+            if entry.kind == Kind.COMMAND and entry.lineage == agreed.lineage}
+    assert len(said) == agreed.index

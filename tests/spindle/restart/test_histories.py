@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -19,15 +20,16 @@ from unittest.mock import patch
 
 import pytest
 
-from spindle.errors import GroupSilent, SpindleError
+from spindle.errors import GroupSilent, NoResources, SpindleError
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
 from spindle.restart.catching_up import WAITING_MAX
 from spindle.restart.giving import Giving
-from spindle.restart.history import Donation
+from spindle.restart.history import Donation, Message
 from spindle.restart.pieces import CHUNK_COST_MAX
 from spindle.restart.streams import AHEAD_BYTES
+from spindle.topics.larges import LargeSamples
 from spindle.topics.local_topic import LocalTopic
 from spindle.transport.peers import BULK_QUEUED_MAX
 from spindle.transport.wire import Connection
@@ -295,6 +297,95 @@ async def test_who_can_not_give_a_history_is_followed_by_who_can(group: Group) -
     await write(writer, b"40 live")
     assert await numbers(reader, 1) == [40]
     await until(lambda: all(map(given_all, nodes)), "nothing left of what was given")
+
+
+@with_group
+async def test_a_history_is_given_up_while_the_bytes_of_one_of_its_samples_come(group: Group) -> None:
+    """Goal: the newcomer goes on without it, and nothing of it stays in memory. Method: the only giver dies while the
+    newcomer waits for bytes, which come after all."""
+    nodes = await group.three()
+    spec = TopicSpec("t", level=Level.VOLATILE, size_max=8192)
+    await filled(nodes[0], [spec], bytes(8000), 40)
+    newcomer = nodes[1]
+    begun, come = asyncio.Event(), asyncio.Event()
+    with_bytes = LargeSamples.with_bytes
+
+    async def late(self: LargeSamples, spec: TopicSpec, message: Message) -> Message | None:
+        if self is newcomer.large_samples and not begun.is_set():
+            begun.set()
+            await come.wait()
+            large_id, entry = self.keep(spec.name, bytes(1 << 20))
+            assert self._larges.has(large_id)
+            return message._replace(payload=entry, large=True)
+        return await with_bytes(self, spec, message)
+
+    with patch.object(LargeSamples, "with_bytes", late), holding(nodes[0], asyncio.Event()):
+        opening = asyncio.ensure_future(opened(newcomer, [spec]))
+        await begun.wait()
+        local = newcomer._changes.topics.local["t"]
+        await until(lambda: local.history_waiting, "a part of it is here")
+        nodes[0].fail(SpindleError("on purpose"))
+        await until(lambda: local.whole and not local.history_waiting, "it has given that up")
+        come.set()
+        (reader,) = await opening
+    assert not newcomer.large_samples._store.ids()
+    await write(writer_of(nodes[2], await nodes[2].open_writer("t")), b"40 live")
+    assert await numbers(reader, 1) == [40]
+
+
+@with_group
+async def test_bytes_of_a_history_that_is_given_up_go(group: Group) -> None:
+    """Method: the only giver dies while a sample whose bytes are here waits for room in the newcomer's log."""
+    nodes = await group.three()
+    spec = TopicSpec("t", level=Level.VOLATILE, size_max=8192)
+    await filled(nodes[0], [spec], bytes(8000), 40)
+    larges, begun = nodes[1].large_samples, asyncio.Event()
+
+    async def without_room(self: LocalTopic, queue: Any) -> None:
+        if not begun.is_set():
+            queue[0] = larges.beside(spec, queue[0]._replace(payload=bytes(1 << 20)))
+            begun.set()
+        await asyncio.sleep(0.01)
+
+    with patch.object(LocalTopic, "_append", without_room), holding(nodes[0], asyncio.Event()):
+        opening = asyncio.ensure_future(opened(nodes[1], [spec]))
+        await begun.wait()
+        assert larges._store.ids()
+        nodes[0].fail(SpindleError("on purpose"))
+        await opening
+    assert not larges._store.ids()
+
+
+@with_group
+async def test_who_can_not_keep_a_large_sample_of_a_history_tries_again(group: Group) -> None:
+    """It has no descriptor for it at first."""
+    first, second = await group.start(), await group.start()
+    spec = TopicSpec("t", level=Level.VOLATILE, size_max=8192)
+    await filled(first, [spec], bytes(100), 40)
+    beside, short = LargeSamples.beside, itertools.count()
+
+    def failing(self: LargeSamples, spec: TopicSpec, message: Message) -> Message:
+        if self is second.large_samples and next(short) < 2:
+            raise NoResources("on purpose")
+        return beside(self, spec, message)
+
+    with patch.object(LargeSamples, "beside", failing):
+        (reader,) = await opened(second, [spec])
+        assert await numbers(reader, 40) == list(range(40))
+
+
+@with_group
+async def test_a_history_that_can_not_go_into_the_log_ends_the_node(group: Group) -> None:
+    """Goal: no topic stands still without a word."""
+    first, second = await group.start(), await group.start()
+    spec = TopicSpec("t", level=Level.VOLATILE, size_max=8192)
+    await filled(first, [spec], bytes(100), 40)
+
+    async def failing(self: LargeSamples, spec: TopicSpec, message: Message) -> Message:
+        raise RuntimeError("on purpose")
+
+    with patch.object(LargeSamples, "with_bytes", failing), pytest.raises(SpindleError, match="on purpose"):
+        await opened(second, [spec])
 
 
 def test_many_topics_and_newcomers_at_once_leave_nothing(runtime_dir: Path, tmp_path: Path) -> None:

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spindle.client.embedding import embed
 from spindle.client.session import ReaderHandle, Session
 from spindle.config.settings import NodeConfig
-from spindle.errors import NoResources, SampleUnfit
+from spindle.errors import NoResources, SampleMissing, SampleUnfit
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
+from spindle.large.service import NodeLarge
 from spindle.topics.larges import SPARE, LargeSamples
 from spindle_core.errors import MessageTooLarge, WriteTimeout
 from tests.support import wait_until
@@ -123,6 +126,53 @@ def test_a_late_joiner_gets_the_bytes_of_what_is_kept(runtime_dir: Path, effects
         assert take(first_reader, 6) == written
         late = second.open_reader("t", keep_all=True, from_history=True)
         assert take(late, 6) == written
+
+
+def test_bytes_that_nobody_has_any_more_are_said_to_be_lost(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a history has no hole of which its readers don't hear. Method: the giver has let go of a sample's bytes
+    when the newcomer asks for them."""
+    with group(runtime_dir, 2) as (first, second):
+        spec = TopicSpec("t", level=Level.VOLATILE, size_max=64, history_bytes=8 * MIB)
+        first.declare_topic(spec)
+        first_reader = first.open_reader("t", keep_all=True, from_history=False)
+        writer = first.open_writer("t")
+        written = [sample(number, 100_000 * (number % 2) + 20) for number in range(6)]
+        for data in written:
+            writer.inbox.write(data)
+        assert take(first_reader, 6) == written
+        bring, asked = NodeLarge.bring, []
+
+        async def gone(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any) -> int:
+            asked.append(large_id)
+            if len(asked) == 2:
+                raise SampleMissing("on purpose")
+            return await bring(self, large_id, size, topic, *more)
+
+        monkeypatch.setattr(NodeLarge, "bring", gone)
+        late = second.open_reader("t", keep_all=True, from_history=True)
+        assert take(late, 5) == written[:3] + written[4:]
+        assert late.log.lost == 1 and len(asked) == 3
+
+
+def test_who_can_not_take_bytes_of_a_history_tries_again(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Method: the newcomer has no descriptors for them at first."""
+    with group(runtime_dir, 2) as (first, second):
+        spec = TopicSpec("t", level=Level.VOLATILE, size_max=64, history_bytes=8 * MIB)
+        first.declare_topic(spec)
+        first_reader = first.open_reader("t", keep_all=True, from_history=False)
+        first.open_writer("t").inbox.write(sample(0, 100_000))
+        assert take(first_reader, 1) == [sample(0, 100_000)]
+        bring, asked = NodeLarge.bring, []
+
+        async def short(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any) -> int:
+            asked.append(large_id)
+            if len(asked) < 3:
+                raise OSError(errno.EMFILE, "on purpose")
+            return await bring(self, large_id, size, topic, *more)
+
+        monkeypatch.setattr(NodeLarge, "bring", short)
+        late = second.open_reader("t", keep_all=True, from_history=True)
+        assert take(late, 1) == [sample(0, 100_000)] and late.log.lost == 0
 
 
 def test_a_logged_sample_comes_from_the_journal_after_a_restart(runtime_dir: Path, tmp_path: Path) -> None:
