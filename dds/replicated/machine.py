@@ -30,6 +30,7 @@ from dds.replicated.messages import ID_BYTES, NONE, Entry, Kind
 
 SPAN_MAX = 4  # in units of `snapshot_every`: how much may come after a snapshot while there is no other one
 BACKLOG_MAX = 256 << 20  # bytes of entries that are kept for a snapshot that isn't complete
+ALL_MAX = 16 << 20  # bytes of entries that are kept until it is known whether that is all that there ever was
 ENTRY_BYTES = 192  # of an entry beside its name and body, and of its record in a log, at most
 CANDIDATES_MAX = 64  # snapshots that are followed at a time
 
@@ -133,8 +134,8 @@ class Machine:
         self._read = False  # our JOIN has come back: we have had all that was kept
         self._evidence = False  # something that we have read says that there is an object, which began before that
         self._exists = False  # ... or had said so, when we last lost our place: we don't begin another one
-        # All that we have read until our JOIN, and its bytes; None: more than half of what the topic keeps, or no more
-        # needed. Only of a logged object: of others we don't know how much their topic keeps.
+        # All that we have read until our JOIN, and its bytes; None: more than half of what the topic keeps, or than
+        # ALL_MAX, or no more needed. Only of a logged object: of others we don't know how much their topic keeps.
         self._all: list[tuple[Entry, int, int]] | None = [] if snapshot_every else None
         self._all_bytes = 0
         self._has_all = False  # the topic had forgotten nothing when our JOIN came back
@@ -244,7 +245,7 @@ class Machine:
         if self._all is not None:
             self._all.append((entry, timestamp, size))
             self._all_bytes += size + ENTRY_BYTES
-            if self._all_bytes > SPAN_MAX * self._snapshot_every:
+            if self._all_bytes > min(SPAN_MAX * self._snapshot_every, ALL_MAX):
                 self._all = None
 
     def _look_at_all(self) -> None:

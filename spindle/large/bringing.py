@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 class _Bring:
     """One sample that is on its way, for however many want it."""
 
-    def __init__(self, filling: Filling, sources: list[int], urgent: bool) -> None:
-        self.filling, self.sources, self.urgent = filling, sources, urgent
+    def __init__(self, filling: Filling, sources: list[int], urgent: bool, delivered: bool = False) -> None:
+        self.filling, self.sources, self.urgent, self.delivered = filling, sources, urgent, delivered
         self.turn: Turn | None = None
         self.task: asyncio.Task[int]
         self.users = 0
@@ -60,9 +60,11 @@ class Bringing:
         bring = self._under_way.get(large_id)
         return None if bring is None else bring.filling
 
-    async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False) -> int:
+    async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False,
+                    delivered: bool = False) -> int:
         """The sealed memory of a sample, a descriptor that is the caller's. `urgent`: nothing behind it in its topic
-        can be delivered before it. All who want one sample share one way; its sources are those of who came first.
+        can be delivered before it. `delivered`: a source that doesn't have it has let go of it, and is not waited for.
+        All who want one sample share one way; what is said of it and its sources are those of who came first.
 
         Raises SampleMissing, SampleUnfit (two samples of one id), ConfigError (its size), NoResources, NodeStopped.
         """
@@ -76,7 +78,7 @@ class Bringing:
         if source is not None and bring is None:
             return source.open()
         if bring is None:
-            bring = self._begin(large_id, size, topic, list(sources), urgent)
+            bring = self._begin(Filling(large_id, size, topic, self._on_more), list(sources), urgent, delivered)
         elif urgent and not bring.urgent:
             self._hurry(bring)
         bring.users += 1
@@ -90,9 +92,9 @@ class Bringing:
             if not bring.users:
                 self._nobody_wants(bring)
 
-    def _begin(self, large_id: int, size: int, topic: str, sources: list[int], urgent: bool) -> _Bring:
-        bring = _Bring(Filling(large_id, size, topic, self._on_more), sources, urgent)
-        self._under_way[large_id] = bring
+    def _begin(self, filling: Filling, sources: list[int], urgent: bool, delivered: bool) -> _Bring:
+        bring = _Bring(filling, sources, urgent, delivered)
+        self._under_way[filling.large_id] = bring
         bring.task = self._spawn(self._from_any(bring))
         bring.task.add_done_callback(lambda task: self._over(bring, task))
         return bring
@@ -151,7 +153,7 @@ class Bringing:
         if not peer.abilities & opening_pb2.GIVES_LARGE:
             raise SampleMissing(f"node {peer.node_id} runs a release without large samples; run the same on all nodes")
         if peer.conn.peer.local:
-            return await self.handing.ask(peer, filling.large_id, filling.size)
+            return await self.handing.ask(peer, filling.large_id, filling.size, bring.delivered)
         if self.ways is None:
             raise SampleMissing(f"node {peer.node_id} runs on another host, and this node has no [network] listen")
         return await self._over_network(bring, peer, self.ways)
@@ -164,7 +166,7 @@ class Bringing:
         await bring.turn.begins
         filling.waits = False
         reader = await ways.reader(peer)
-        fetch = reader.want(filling, bring.urgent)
+        fetch = reader.want(filling, bring.urgent, bring.delivered)
         bring.hurry = lambda: reader.hurry(fetch)
         try:
             while not fetch.done.done():

@@ -23,6 +23,7 @@ from spindle.errors import NoResources, SampleMissing, SpindleError, shortage
 from spindle.large.handing import UNKNOWN_S
 from spindle.large.pieces import (
     DATA,
+    DELIVERED,
     FIRST,
     LACKING,
     PIECE,
@@ -149,12 +150,13 @@ class Giver:
                 question, self._asked = self._asked[:QUESTION.size], self._asked[QUESTION.size:]
                 self._take_question(*QUESTION.unpack(question))
 
-    def _take_question(self, what: int, _zero: int, number: int, large_id: int, size: int, at: int) -> None:
+    def _take_question(self, what: int, says: int, number: int, large_id: int, size: int, at: int) -> None:
         known = next((wanted for wanted in self._wanted if wanted.number == number), None)
         if what in (WANT, WANT_FIRST):
             if known is not None or at > size or len(self._wanted) >= WANTED_MAX:
                 raise SampleMissing("a question that makes no sense")
-            wanted = _Wanted(number, large_id, size, at, time.monotonic() + UNKNOWN_S)
+            patience_s = 0.0 if says == DELIVERED else UNKNOWN_S
+            wanted = _Wanted(number, large_id, size, at, time.monotonic() + patience_s)
             self._wanted.insert(0 if what == WANT_FIRST else len(self._wanted), wanted)
         elif known is not None and what in (FIRST, UNWANT):
             self._wanted.remove(known)

@@ -91,8 +91,9 @@ class Handing:
 
     # --- asking
 
-    async def ask(self, peer: Peer, large_id: int, size: int) -> int:
-        """The sealed memory of a sample, from a node of this host. Raises SampleMissing, SampleUnfit."""
+    async def ask(self, peer: Peer, large_id: int, size: int, delivered: bool = False) -> int:
+        """The sealed memory of a sample, from a node of this host. `delivered`: see Bringing.bring(). Raises
+        SampleMissing, SampleUnfit."""
         if self._stopped:
             raise SampleMissing(self._stopped)
         self._numbers += 1
@@ -101,7 +102,8 @@ class Handing:
         asking.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
         self._asking[number] = asking
         try:
-            message = pb.PeerMessage(large_ask=pb.LargeAsk(number=number, large_id=large_id, size=size))
+            message = pb.PeerMessage(large_ask=pb.LargeAsk(
+                number=number, large_id=large_id, size=size, delivered=delivered))
             if not self._peers.send(peer.node_id, message, (), peer.incarnation):
                 raise SampleMissing(f"node {peer.node_id} has gone")
             waits_until = asyncio.get_running_loop().time() + WAITS_S
@@ -166,6 +168,8 @@ class Handing:
             self._refuse(asked, "only nodes of its host are handed memory")
         elif sum(one.peer is peer for one in self._asked) >= ASKED_MAX:
             self._refuse(asked, f"{ASKED_MAX} questions wait already")
+        elif ask.delivered and self._find(ask.large_id) is None:
+            self._refuse(asked, "it has let go of it")
         elif not self._answer(asked):
             self._asked.append(asked)
             self._watch()

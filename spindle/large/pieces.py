@@ -12,7 +12,8 @@ import struct
 BALLOT = 1  # of these connections, which are of no view; that of links is 0
 WANT, WANT_FIRST, FIRST, UNWANT = 1, 2, 3, 4  # questions; FIRST: this one goes before all others now
 DATA, LACKING = 1, 2  # answers; the bytes of LACKING say why it can't be had, in UTF-8
-QUESTION = struct.Struct("<IIQQQQ")  # what, 0, number, id, size, from which byte on
+DELIVERED = 1  # of a history: who doesn't have it will not get it any more
+QUESTION = struct.Struct("<IIQQQQ")  # what, DELIVERED or 0, number, id, size, from which byte on
 PIECE = struct.Struct("<IIQQ")  # what, bytes that follow, number, at which byte
 PIECE_MAX = 1 << 20
 WHY_MAX = 4096  # bytes

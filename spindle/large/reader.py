@@ -21,6 +21,7 @@ from spindle.errors import NoResources, SampleMissing, SpindleError
 from spindle.large.filling import Filling
 from spindle.large.pieces import (
     DATA,
+    DELIVERED,
     FIRST,
     LACKING,
     PIECE,
@@ -82,8 +83,9 @@ class Reader:
             self._used_s = time.monotonic()
             return not self.ended
 
-    def want(self, filling: Filling, first: bool) -> Fetch:
-        """Has this sample filled from here, before all others if need be. Raises SampleMissing, NoResources."""
+    def want(self, filling: Filling, first: bool, delivered: bool = False) -> Fetch:
+        """Has this sample filled from here, before all others if need be. `delivered`: see Bringing.bring(). Raises
+        SampleMissing, NoResources."""
         with self._lock:
             if self.ended:
                 raise SampleMissing(self.ended)
@@ -94,7 +96,7 @@ class Reader:
             fetch.done.add_done_callback(lambda done: done.cancelled() or done.exception())
             fetch.at = filling.give_to(fetch)
             self._fetches[fetch.number] = fetch
-        self._ask(WANT_FIRST if first else WANT, fetch)
+        self._ask(WANT_FIRST if first else WANT, fetch, DELIVERED if delivered else 0)
         return fetch
 
     def hurry(self, fetch: Fetch) -> None:
@@ -107,8 +109,8 @@ class Reader:
         if self._fetches.pop(fetch.number, None) is not None:
             self._ask(UNWANT, fetch)
 
-    def _ask(self, what: int, fetch: Fetch) -> None:
-        question = QUESTION.pack(what, 0, fetch.number, fetch.filling.large_id, fetch.filling.size, fetch.at)
+    def _ask(self, what: int, fetch: Fetch, says: int = 0) -> None:
+        question = QUESTION.pack(what, says, fetch.number, fetch.filling.large_id, fetch.filling.size, fetch.at)
         try:
             sent = self._sock.send(question, socket.MSG_DONTWAIT)
         except OSError as error:

@@ -51,9 +51,10 @@ class NodeLarge:
             self.ways = self.bringing.ways = Ways(domain_id, me, peers, network, endpoint_of, self.bringing.find)
         self.store.watchers += [self._more, self._came]
 
-    async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False) -> int:
+    async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False,
+                    delivered: bool = False) -> int:
         """See Bringing.bring()."""
-        return await self.bringing.bring(large_id, size, topic, sources, urgent)
+        return await self.bringing.bring(large_id, size, topic, sources, urgent, delivered)
 
     def _more(self, large_id: int) -> None:
         """On any thread: there is more of it, or it has gone."""

@@ -144,14 +144,16 @@ class StatusPart(_message.Message):
     def __init__(self, number: _Optional[int] = ..., json: _Optional[bytes] = ..., last: bool = ...) -> None: ...
 
 class LargeAsk(_message.Message):
-    __slots__ = ("number", "large_id", "size")
+    __slots__ = ("number", "large_id", "size", "delivered")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     LARGE_ID_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    DELIVERED_FIELD_NUMBER: _ClassVar[int]
     number: int
     large_id: int
     size: int
-    def __init__(self, number: _Optional[int] = ..., large_id: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+    delivered: bool
+    def __init__(self, number: _Optional[int] = ..., large_id: _Optional[int] = ..., size: _Optional[int] = ..., delivered: bool = ...) -> None: ...
 
 class LargeHere(_message.Message):
     __slots__ = ("number",)

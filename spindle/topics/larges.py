@@ -370,7 +370,8 @@ class LargeSamples:
         large_id, size = entry_of(entry)
         try:
             if self._store.find(large_id) is None:
-                self._store.put(large_id, await self.service.bring(large_id, size, topic, sources), size, topic)
+                fd = await self.service.bring(large_id, size, topic, sources, delivered=True)
+                self._store.put(large_id, fd, size, topic)
                 self._brought[large_id] = topic, -1
             if not self._larges.add(large_id):
                 raise NoResources("as many large samples are here as there may be")

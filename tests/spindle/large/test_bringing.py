@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spindle.errors import ConfigError, SampleMissing, SampleUnfit
+from spindle.large import giver, handing
 from spindle.node.node import Node
 from tests.spindle.large.group import TOPIC, bring, content_of, pattern, run_on_hosts, sealed, until
 
@@ -114,6 +115,20 @@ def test_who_has_it_not_says_so_and_the_next_one_is_asked(runtime_dir: Path, hos
             await three.large.bring(8, 100, TOPIC, [2, 9])
         with pytest.raises(SampleMissing, match="nobody is known to have them"):
             await three.large.bring(8, 100, TOPIC, [])
+
+    run_on_hosts(runtime_dir, hosts, body)
+
+
+@kinds
+def test_nobody_waits_for_who_has_let_go_of_it(
+        runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, hosts: list[list[int]]) -> None:
+    """Of a history: what was delivered doesn't come any more."""
+    monkeypatch.setattr(handing, "UNKNOWN_S", 3600.0)
+    monkeypatch.setattr(giver, "UNKNOWN_S", 3600.0)
+
+    async def body(one: Node, two: Node, three: Node) -> None:
+        with pytest.raises(SampleMissing, match=r"node 1 doesn't give it: it ha.*node 2 doesn't give it: it ha"):
+            await three.large.bring(7, SIZE, TOPIC, [1, 2], delivered=True)
 
     run_on_hosts(runtime_dir, hosts, body)
 
