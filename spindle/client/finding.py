@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from spindle.client.nodes import is_edge
 from spindle.client.remote_link import Link, open_link
 from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeStopped, ProtocolMismatch, SpindleError
 from spindle.proto import relay_pb2 as rb
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 3.0  # for one node, if there are others
 CLIENT_BYTES = 16
+EDGE_NODES = 3
 
 
 class Finder:
@@ -30,7 +32,8 @@ class Finder:
         self._next = 0  # of the addresses: where to look first
 
     def __len__(self) -> int:
-        return len(self._addresses)
+        """How many nodes there may be: an edge stands for several."""
+        return sum(EDGE_NODES if is_edge(one) else 1 for one in self._addresses)
 
     def pass_over(self) -> None:
         """The node that was found last is no good: the search goes on behind it."""

@@ -2,7 +2,7 @@
 
 It comes from arguments, the environment, or a file:
 
-    SPINDLE_NODES             host:port of nodes, comma between; any of them will do
+    SPINDLE_NODES             host:port of nodes, comma between; any of them will do; a path is that of an edge's socket
     SPINDLE_CERTIFICATE, SPINDLE_KEY, SPINDLE_AUTHORITY   files, as `spindle keys application` makes them
     SPINDLE_SECRET            or the file of the site's secret
     SPINDLE_PLAIN             1: without keys, also beyond this host
@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import ConfigError, ConnectionEnded, SpindleError
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, SpindleError
 from spindle.security.access import address_text
 from spindle.transport.frames import notice_vanished
+from spindle.transport.local import connect_waiting
 from spindle.transport.wire import BlockingConnection, Limits
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def _client_file() -> dict[str, Any]:
 def _with_port(address: str) -> str:
     from spindle.config.keys import DEFAULT_PORT, split_address
 
+    if is_edge(address):  # an edge of this host
+        return address
     text = address
     if ":" not in address or address.endswith("]"):
         text = f"{address}:{DEFAULT_PORT}"
@@ -121,11 +124,14 @@ def _with_port(address: str) -> str:
 
 
 def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
-    """A connection to the node at host:port, authenticated but not introduced. Raises SpindleError."""
+    """A connection to the node at host:port, authenticated but not introduced, or to the edge at a path. Raises
+    SpindleError."""
     from spindle.config.keys import split_address
     from spindle.security.identity import PLAIN
 
-    label = f"the node at {address}"
+    label = label_of(address)
+    if is_edge(address):
+        return _at_edge(address, label, timeout_s)
     deadline = time.monotonic() + timeout_s
     sock = _connected(split_address(address), label, timeout_s)
     try:
@@ -147,6 +153,29 @@ def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
     except BaseException:
         sock.close()
         raise
+
+
+def is_edge(address: str) -> bool:
+    """True of the path of an edge's socket."""
+    return address.startswith("/")
+
+
+def label_of(address: str) -> str:
+    """What is there, for people."""
+    return f"the edge at {address}" if is_edge(address) else f"the node at {address}"
+
+
+def _at_edge(path: str, label: str, timeout_s: float) -> BlockingConnection:
+    try:
+        sock = connect_waiting(path, timeout_s)
+    except BlockingIOError:
+        raise ConnectionEnded(f"{label} accepts no connection: it hangs or is overloaded") from None
+    except PermissionError:
+        raise AccessDenied(f"{label} may not be used by user {os.getuid()}: it is run by another user, whose "
+                           "configuration must admit you ([access])") from None
+    except OSError as error:
+        raise ConnectionEnded(f"{label} cannot be reached: {error.strerror or error}") from None
+    return BlockingConnection(sock, label=label, limits=Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=0))
 
 
 def _connected(where: tuple[str, int], label: str, timeout_s: float) -> socket.socket:

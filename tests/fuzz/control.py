@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
-from spindle.client.attaching import _check_opening
+from spindle.client.introducing import check_opening
 from spindle.config.loading import keys, parse_config
 from spindle.config.reference import toml_text
 from spindle.errors import (
@@ -138,7 +138,7 @@ def opening(data: bytes) -> None:
     with contextlib.suppress(DecodeError):
         reply = opening_pb2.OpeningReply.FromString(data)
         with contextlib.suppress(SpindleError):
-            _check_opening(reply, PROTOCOL, "a node")
+            check_opening(reply, PROTOCOL, "a node")
         again = error_from_wire(*error_to_wire(error_from_wire(reply.kind, reply.message)))
         assert str(again) == reply.message
 
