@@ -197,6 +197,7 @@ class Attachments:
     async def close(self, reason: SpindleError | None = None) -> None:
         """Say `reason` to every application as the last word; returns when all connections and ports are closed."""
         self._stopped = reason or NodeStopped(f"node {self.node.node_id} was stopped; attach again once a daemon runs")
+        self.edges.stop()
         for app in list(self.apps.values()):
             app.end(self._stopped)
         while tasks := list(self._tasks):

@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from spindle.edge.bundle import Bundle, Line
-from spindle.errors import ConnectionEnded, ProtocolMismatch, SpindleError, shortage
+from spindle.errors import ConnectionEnded, NodeStopped, ProtocolMismatch, SpindleError, shortage
 from spindle.proto import opening_pb2
 from spindle.transport.reception import OPENING_BYTES_MAX, opening_of, refuse
 from spindle.transport.wire import Connection, Limits
@@ -59,6 +59,7 @@ class Edges:
         bundle = Bundle(conn, opens=False, allowed=self._node.config.max_apps,
                         on_open=lambda number: self._open(bundle, number))
         self._bundles.add(bundle)
+        bundle.streams.allow()
         self._start(self._serve(bundle, label, quota))
 
     async def _serve(self, bundle: Bundle, label: str, quota: Quota | None) -> None:
@@ -66,7 +67,6 @@ class Edges:
         pulse = asyncio.get_running_loop().create_task(self._pulse(bundle))
         error: SpindleError | None = None
         try:
-            bundle.streams.allow()
             error = await bundle.run()
         finally:
             pulse.cancel()
@@ -94,7 +94,9 @@ class Edges:
     def _connection(self, bundle: Bundle, number: int) -> Connection:
         """Raises SpindleError."""
         node, config = self._node, self._node.config
-        if self._stopping or self.stream_count > config.max_apps:
+        if self._stopping:
+            raise NodeStopped(f"node {node.node_id} is stopping")
+        if self.stream_count > config.max_apps:
             raise SpindleError(f"node {node.node_id} has {config.max_apps} programs at edges, its limit: detach one, "
                                "or raise [limits] max_apps in its configuration")
         what = "a program at an edge"
@@ -124,9 +126,14 @@ class Edges:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def close(self, reason: SpindleError) -> None:
-        """The applications have ended, and been told why: edges are told, too, and closed."""
+    def stop(self) -> None:
+        """The node is about to end: edges turn to another one."""
         self._stopping = True
+        for bundle in self._bundles:
+            bundle.streams.allow_no_more()
+
+    async def close(self, reason: SpindleError) -> None:
+        """The applications have ended, and been told why: edges are told, too, and closed. After `stop`."""
         await asyncio.gather(*(bundle.flush(FLUSH_S) for bundle in self._bundles))
         for bundle in self._bundles:
             bundle.end(reason)

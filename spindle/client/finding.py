@@ -33,7 +33,7 @@ class Finder:
 
     def __len__(self) -> int:
         """How many nodes there may be: an edge stands for several."""
-        return sum(EDGE_NODES if is_edge(one) else 1 for one in self._addresses)
+        return sum(map(_nodes_at, self._addresses))
 
     def pass_over(self) -> None:
         """The node that was found last is no good: the search goes on behind it."""
@@ -45,13 +45,16 @@ class Finder:
         each_s = timeout_s if len(self._addresses) == 1 else min(CONNECT_TIMEOUT_S, timeout_s)
         for k in range(len(self._addresses)):
             number = (self._next + k) % len(self._addresses)
-            try:
-                link = self._open(self._addresses[number], each_s)
-            except (SpindleError, OSError) as error:
-                problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
-            else:
-                self._next = number
-                return link
+            for _ in range(_nodes_at(self._addresses[number])):
+                try:
+                    link = self._open(self._addresses[number], each_s)
+                except (SpindleError, OSError) as error:
+                    problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
+                    if not isinstance(error, NodeStopped):
+                        break  # an edge has the next one ready when the present one has said that it stops
+                else:
+                    self._next = number
+                    return link
         for kind in (AccessDenied, ProtocolMismatch, ConfigError, NodeStopped):
             for problem in problems:
                 if isinstance(problem, kind):
@@ -63,3 +66,7 @@ class Finder:
         self._turn += 1
         begin = rb.Begin(client=self._client, turn=self._turn)
         return open_link(address, self._trust, self._domain_id, self._name, begin, timeout_s)
+
+
+def _nodes_at(address: str) -> int:
+    return EDGE_NODES if is_edge(address) else 1

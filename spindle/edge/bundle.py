@@ -186,6 +186,7 @@ class Bundle:
         self.lines: dict[int, Line] = {}
         self.heard_at = asyncio.get_running_loop().time()
         self.allowed = asyncio.Event()  # it is known how many streams there may be
+        self.leaving = asyncio.Event()  # there may be no more
         self._on_open = on_open
         self._ready: deque[Line] = deque()
         self._work = asyncio.Event()
@@ -297,4 +298,4 @@ class Bundle:
                 line.finish(happened.error)
                 self._gone.set()
         elif isinstance(happened, Allowed):
-            self.allowed.set()
+            (self.allowed if happened.streams else self.leaving).set()

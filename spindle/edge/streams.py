@@ -65,7 +65,7 @@ class Ended:
 
 @dataclasses.dataclass(frozen=True)
 class Allowed:
-    """So many streams may be open."""
+    """So many streams may be open; 0: no more are to be opened, as the other end is about to end."""
 
     streams: int
 
@@ -159,9 +159,9 @@ class Streams:
         return Ended(close.stream, error)
 
     def _take_allowed(self, count: int) -> Happening:
-        if not self._opens or self.allowed or not count:
-            raise WireError(f"{count} streams were allowed: that is said once, by the end that opens none, and is one "
-                            "at least")
+        if not self._opens or bool(self.allowed) == bool(count):
+            raise WireError(f"{count} streams were allowed: that is said by the end that opens none, once at first, "
+                            "and then that there may be none")
         self.allowed = count
         return Allowed(count)
 
@@ -176,6 +176,10 @@ class Streams:
     def allow(self) -> None:
         """Says how many streams there may be."""
         self._tell(allowed=eb.Allowed(streams=self.allowed))
+
+    def allow_no_more(self) -> None:
+        """Says that this end is about to end. Once, after `allow`."""
+        self._tell(allowed=eb.Allowed(streams=0))
 
     def pulse(self) -> None:
         """A sign of life."""

@@ -56,6 +56,7 @@ class Uplink:
         self._next = 0
         self._bundle: Bundle | None = None
         self._error: SpindleError = NodeStopped("no node was tried yet")
+        self._last: set[asyncio.Task[SpindleError]] = set()  # connections of nodes that are stopping
         self._settled = asyncio.Event()  # it is known whether a node serves
 
     async def bundle(self) -> Bundle:
@@ -64,7 +65,7 @@ class Uplink:
             await self._settled.wait()
             if self._bundle is None:
                 raise self._error
-            if not self._bundle.conn.closed:
+            if not self._bundle.conn.closed and not self._bundle.leaving.is_set():
                 return self._bundle
             await asyncio.sleep(0)  # about to be noticed
 
@@ -73,6 +74,8 @@ class Uplink:
         if self._bundle is not None:
             self._bundle.finish(reason)
             await self._bundle.flush(timeout_s)
+        for task in self._last:
+            task.cancel()
 
     async def run(self) -> None:
         """Keeps a connection for ever."""
@@ -95,18 +98,26 @@ class Uplink:
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
     async def _serve(self, bundle: Bundle, running: asyncio.Task[SpindleError], address: str) -> None:
-        watch = asyncio.get_running_loop().create_task(self._watch(bundle, address))
+        """Until the node is gone, or says that it is about to go: then its last streams end beside the next node's."""
+        loop = asyncio.get_running_loop()
+        watch, leaving = loop.create_task(self._watch(bundle, address)), loop.create_task(bundle.leaving.wait())
         try:
             self._bundle = bundle
             self._settled.set()
             self._on_found(address)
-            error = await running
-        finally:
-            watch.cancel()
+            await asyncio.wait({running, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        except BaseException:
             running.cancel()
+            raise
+        finally:
+            leaving.cancel()
+            running.add_done_callback(lambda _: watch.cancel())
             self._settled.clear()
             self._bundle = None
-        LOG.warning("the node at %s is gone: %s", address, error)
+        LOG.warning("the node at %s %s", address, f"is gone: {running.result()}" if running.done() else "is stopping")
+        if not running.done():
+            self._last.add(running)
+            running.add_done_callback(self._last.discard)
         self._next = (self._next + 1) % len(self._addresses)
 
     async def _watch(self, bundle: Bundle, address: str) -> None:
