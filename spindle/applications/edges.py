@@ -19,7 +19,6 @@ import socket
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from spindle.edge.bundle import Bundle, Line
 from spindle.errors import ConnectionEnded, NodeStopped, ProtocolMismatch, SpindleError, shortage
 from spindle.proto import opening_pb2
 from spindle.transport.reception import OPENING_BYTES_MAX, opening_of, refuse
@@ -27,6 +26,7 @@ from spindle.transport.wire import Connection, Limits
 
 if TYPE_CHECKING:
     from spindle.applications.quotas import Quota
+    from spindle.edge.bundle import Bundle
     from spindle.node.node import Node
     from spindle.security.access import Credentials
 
@@ -54,6 +54,8 @@ class Edges:
 
     def serve(self, conn: Connection, name: str, quota: Quota | None) -> None:
         """The connection of an edge that was admitted and has heard so; counted in `quota`."""
+        from spindle.edge.bundle import Bundle  # few nodes have edges
+
         label = f"edge {name[:128] if name.isprintable() else '?'!r} of {conn.peer}"
         conn.label = label
         bundle = Bundle(conn, opens=False, allowed=self._node.config.max_apps,
@@ -93,6 +95,8 @@ class Edges:
 
     def _connection(self, bundle: Bundle, number: int) -> Connection:
         """Raises SpindleError."""
+        from spindle.edge.bundle import Line
+
         node, config = self._node, self._node.config
         if self._stopping:
             raise NodeStopped(f"node {node.node_id} is stopping")

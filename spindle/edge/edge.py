@@ -181,8 +181,8 @@ class Edge:
         except SpindleError as error:
             refuse(conn, error)
             return
-        except BaseException:
-            conn.close()
+        except asyncio.CancelledError:
+            refuse(conn, NodeStopped("the edge of this host was stopped"))
             raise
         if conn.closed:
             return
