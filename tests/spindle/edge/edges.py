@@ -15,7 +15,7 @@ class EdgeHost:
 
     def __init__(self, directory: Path, addresses: Sequence[str], arguments: Sequence[str] = ()) -> None:
         self.directory = directory
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(parents=True, exist_ok=True)
         self._arguments = ["--edge", "--nodes", ",".join(addresses), *arguments]
         self.daemon: Daemon | None = None
 

@@ -34,6 +34,7 @@ from tests.spindle.edge.edges import EdgeHost, edge_of
 from tests.spindle.hosts import Host, hosts
 from tests.spindle.large.group import pattern
 from tests.spindle.site import Site
+from tests.spindle.users import STRANGER_UID, needs_root, run_as
 from tests.support import halt, wait_until
 
 MB = 1 << 20
@@ -384,6 +385,41 @@ def test_limits_are_told(runtime_dir: Path) -> None:
         # At the node the edge itself counts, and its programs do.
         with pytest.raises(SpindleError, match=r"node 1 has 3 applications, its limit: .* max_apps"):
             attach(runtime_dir=host.directory)
+
+
+@needs_root
+def test_other_users_come_as_the_access_list_says(runtime_dir: Path) -> None:
+    """Goal: the kernel says who a program is, and the edge lets it in or not, with few places for each user. Method: a
+    program that really is another user's opens connections and says what it is told."""
+    for directory in (runtime_dir, runtime_dir.parent):
+        directory.chmod(0o755)
+    program = """
+        held = []
+        for _ in range(3):
+            held.append(socket.socket(socket.AF_UNIX))
+            held[-1].settimeout(20)
+            held[-1].connect(sys.argv[1])
+            held[-1].sendall(bytes.fromhex(sys.argv[2]))
+            size = int.from_bytes(held[-1].recv(8, socket.MSG_WAITALL)[:4], "little")
+            print(held[-1].recv(size, socket.MSG_WAITALL).hex(), flush=True)
+    """
+    said = opening_pb2.Opening(magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, name="stranger")
+    frame = struct.pack("<IHH", said.ByteSize(), 0, 0) + said.SerializeToString()
+    with one_host(runtime_dir) as host, \
+            edge_of(runtime_dir, [host], "--set", f"access.allow_uids=[{STRANGER_UID}]",
+                    "--set", "limits.max_apps_per_user=2") as edge:
+        def answers(uid: int) -> list[str]:
+            run = subprocess.run(run_as(uid, program, str(edge.path), frame.hex()), capture_output=True, text=True,
+                                 check=True, timeout=LONG_S)
+            return [opening_pb2.OpeningReply.FromString(bytes.fromhex(line)).message
+                    for line in run.stdout.splitlines()]
+
+        assert all("neither user" in one for one in answers(STRANGER_UID + 1))
+        with attach(runtime_dir=edge.directory):
+            replies = answers(STRANGER_UID)
+        assert replies[:2] == ["", ""]
+        assert re.search(rf"user {STRANGER_UID} has 2 programs at the edge of this host, the limit: .*max_apps_per_user",
+                         replies[2])
 
 
 def _attaches(edge: EdgeHost, stack: contextlib.ExitStack) -> Session | None:
