@@ -23,7 +23,7 @@ from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.frames import encode
 from spindle.transport.opening import STREAM_BYTES
-from spindle.transport.wire import Connection
+from spindle.transport.wire import Connection, Frame
 from tests.spindle.large.group import pattern
 
 LONG_S = 20.0
@@ -140,19 +140,30 @@ def test_who_does_not_read_stops_nobody_and_costs_a_window(deaf: str) -> None:
     run(body)
 
 
-def test_streams_take_turns_on_a_slow_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has much to send is not sent before others that have little."""
+def test_streams_take_turns() -> None:
+    """One that has much to send is not sent before others that have little, and not ahead of what the connection takes.
+    Method: both have everything from the start; the pieces are looked at as they come."""
     async def body() -> None:
         async with ends() as both:
-            loop = asyncio.get_running_loop()
+            order: list[int] = []
+            waiting: list[int] = []
+            take = both.node._take
+
+            def look(frame: Frame) -> None:
+                stream = eb.StreamFrame.FromString(frame.body).data.stream
+                if stream:
+                    order.append(stream)
+                    waiting.append(both.edge.conn._out_bytes)
+                take(frame)
+
+            both.node.conn._on_frame = look
             greedy, small = await both.open(), await both.open()
-            flood = loop.create_task(loop.sock_sendall(greedy[0], bytes(STREAM_BYTES)))
-            await asyncio.sleep(0)
-            await loop.sock_sendall(small[0], b"x")
+            for content, (line, _) in zip((bytes(STREAM_BYTES), b"x"), both.lines, strict=True):
+                line._early = content
+                both.edge.ready(line)
             assert await exactly(small[1], 1) == b"x"
-            assert both.edge.conn._out_bytes <= QUEUED_BYTES + bundle_module.FRAME_BYTES_MAX
-            await exactly(greedy[1], STREAM_BYTES)
-            await flood
+            assert await exactly(greedy[1], STREAM_BYTES) == bytes(STREAM_BYTES)
+            assert order.index(2) <= 1 and max(waiting) <= QUEUED_BYTES + bundle_module.FRAME_BYTES_MAX
 
     run(body)
 

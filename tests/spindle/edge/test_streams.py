@@ -103,6 +103,9 @@ def test_whatever_two_honest_ends_do_both_agree(operations: list[tuple[Any, ...]
     """Nothing is refused, nothing lost or out of order on a stream that lives, no window overrun, and in the end both
     have the same streams and room again."""
     pair = Pair()
+    pair.settle()
+    pair.open()
+    pair.settle()
     for name, *arguments in operations:
         getattr(pair, name)(*arguments)
     pair.settle()
@@ -135,6 +138,38 @@ def test_a_window_is_used_up_and_granted_again() -> None:
     pair.ends[1].passed(1, 1)
     assert pair.ends[0].take(pair.queues[0].popleft()) == Room(1)
     assert pair.ends[0].room(1) == PIECE_BYTES
+
+
+def test_what_was_granted_is_what_was_passed_on() -> None:
+    """Over many windows: nobody may have more on the way than one."""
+    pair = Pair()
+    pair.settle()
+    pair.open()
+    granted = passed = 0
+    for _ in range(5 * STREAM_BYTES // PIECE_BYTES):
+        pair.send(0, 1, PIECE_BYTES)
+        while pair.queues[1]:
+            pair.pass_on(1)
+        passed += pair.waiting[1, 1]
+        pair.free(1, 1)
+        while pair.queues[0]:
+            granted += eb.StreamFrame.FromString(pair.queues[0][0]).credit.bytes
+            pair.pass_on(0)
+        assert passed - CREDIT_BYTES < granted <= passed
+    assert passed == 5 * STREAM_BYTES
+
+
+def test_what_comes_after_our_end_is_nobodys() -> None:
+    """It was on its way; it is counted and dropped, until the other end has answered."""
+    pair = Pair()
+    pair.settle()
+    pair.open()
+    pair.pass_on(1)
+    pair.send(0, 1, 1000)
+    pair.close(1, 1)
+    assert pair.ends[1].take(pair.queues[1].popleft()) is None and len(pair.ends[1]) == 1
+    pair.settle()
+    assert len(pair.ends[0]) == len(pair.ends[1]) == 0
 
 
 def test_a_reason_comes_along() -> None:
