@@ -6,6 +6,7 @@ Method: a daemon, and connections on which this test writes the frames of an edg
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import struct
 import time
@@ -24,7 +25,7 @@ from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.opening import EDGE_PROTOCOL, MAGIC, STREAM_BYTES
 from spindle.transport.wire import encode
-from tests.spindle.client.remote_site import LONG_S, declare, one_host, options
+from tests.spindle.client.remote_site import LONG_S, declare, more, one_host, options
 from tests.spindle.hosts import Host
 from tests.support import wait_until
 
@@ -58,7 +59,7 @@ class RawEdge:
         for at in range(0, len(content), PIECE):
             self.say(data=eb.Data(stream=stream, content=content[at : at + PIECE]))
 
-    def open(self, stream: int, role: int = opening_pb2.APPLICATION) -> None:
+    def open(self, stream: int, role: opening_pb2.Role = opening_pb2.APPLICATION) -> None:
         self.say(open=eb.Open(stream=stream))
         self.data(stream, encode(opening_pb2.Opening(
             magic=MAGIC, role=role, protocol=PROTOCOL_VERSION, name=f"program {stream}").SerializeToString()))
@@ -220,6 +221,23 @@ def test_edges_that_are_not_admitted(host: Host, more: dict[str, Any], why: str)
     assert edge.reply.kind == "ProtocolMismatch" and why in edge.reply.message
 
 
+def test_a_node_that_stops_says_so_before_its_programs_hear_of_it(runtime_dir: Path) -> None:
+    """So they find the next node ready when they come again. Then they get their last words, and the edge its own."""
+    with one_host(runtime_dir) as stopping:
+        edge = RawEdge(stopping)
+        assert edge.next("allowed").allowed.streams
+        edge.open(1)
+        welcomed(edge, 1)
+        stopping.running.process.send_signal(signal.SIGTERM)
+        first = edge.next("allowed", "close")
+        assert first.WhichOneof("body") == "allowed" and first.allowed.streams == 0
+        while (word := pb.NodeFrame.FromString(rb.NodeSide.FromString(edge.frame_of(1)).node)).refusal.text == "":
+            pass
+        assert word.refusal.kind == "NodeStopped" and "node 1 was stopped" in word.refusal.text
+        assert "node 1 was stopped" in edge.cut_off()
+        assert stopping.running.wait() == 0
+
+
 def test_what_a_program_had_sent_counts_when_its_edge_dies(host: Host) -> None:
     """As that of a program with a connection of its own."""
     with attach(runtime_dir=host.directory) as local:
@@ -243,6 +261,6 @@ def test_what_a_program_had_sent_counts_when_its_edge_dies(host: Host) -> None:
             rb.Message(payload=b"%d" % number, source_ns=1 + number) for number in range(50)]))
         edge.sock.shutdown(socket.SHUT_WR)
         got: list[bytes] = []
-        wait_until(lambda: got.extend(reader.log.take(100)) or len(got) == 50)
+        wait_until(lambda: len(more(got, reader)) == 50)
         assert got == [b"%d" % number for number in range(50)]
         edge.sock.close()

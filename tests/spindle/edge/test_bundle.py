@@ -107,7 +107,7 @@ def test_bytes_go_both_ways_and_what_was_said_comes_before_the_end() -> None:
             there, back = pattern(3 << 20, 1), pattern(5 << 20, 2)
             sending = [loop.create_task(loop.sock_sendall(program, there)),
                        loop.create_task(loop.sock_sendall(node, back))]
-            assert await asyncio.gather(exactly(node, len(there)), exactly(program, len(back))) == [there, back]
+            assert list(await asyncio.gather(exactly(node, len(there)), exactly(program, len(back)))) == [there, back]
             await asyncio.gather(*sending)
             await loop.sock_sendall(program, b"last")
             program.close()
@@ -239,7 +239,12 @@ def test_a_lie_ends_the_connection_and_is_told() -> None:
             program, node = await both.open()
             said: list[bytes] = []
             take = both.edge._take
-            both.edge.conn._on_frame = lambda frame: (said.append(frame.body), take(frame))[1]
+
+            def look(frame: Frame) -> None:
+                said.append(frame.body)
+                take(frame)
+
+            both.edge.conn._on_frame = look
             both.edge.conn.send(eb.StreamFrame(data=eb.Data(stream=7, content=b"x")).SerializeToString())
             assert await rest(node) == b""
             assert b"no such stream" in await rest(program)

@@ -265,7 +265,7 @@ def test_it_ends_in_order(runtime_dir: Path) -> None:
 class Hostile:
     """A program of the edge's host that says what it likes."""
 
-    def __init__(self, edge: EdgeHost, introduce: bool = True, role: int = opening_pb2.APPLICATION) -> None:
+    def __init__(self, edge: EdgeHost, introduce: bool = True, role: opening_pb2.Role = opening_pb2.APPLICATION) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(LONG_S)
         self.sock.connect(str(edge.path))
@@ -316,7 +316,7 @@ class Hostile:
 
 def test_who_says_nonsense_is_cut_off_and_told(both: tuple[Host, EdgeHost]) -> None:
     """And whoever else is there doesn't notice."""
-    host, edge = both
+    _, edge = both
     with attach(runtime_dir=edge.directory) as honest:
         name = topic_of("t")
         declare(honest, name)
@@ -347,7 +347,7 @@ def test_who_takes_nothing_and_who_floods_stop_nobody(both: tuple[Host, EdgeHost
     """Goal: windows hold: a program that doesn't read, and ones whose node doesn't read them, keep no other waiting.
     Method: one asks for all that it is sent and reads nothing, while MBs are written; others send requests that no node
     answers fast enough, as much as their sockets take."""
-    host, edge = both
+    _, edge = both
     name = topic_of("t")
     with attach(runtime_dir=edge.directory) as honest, contextlib.ExitStack() as stack:
         declare(honest, name)
@@ -418,8 +418,7 @@ def test_other_users_come_as_the_access_list_says(runtime_dir: Path) -> None:
         with attach(runtime_dir=edge.directory):
             replies = answers(STRANGER_UID)
         assert replies[:2] == ["", ""]
-        assert re.search(rf"user {STRANGER_UID} has 2 programs at the edge of this host, the limit: .*max_apps_per_user",
-                         replies[2])
+        assert re.search(rf"user {STRANGER_UID} has 2 programs at the edge .*max_apps_per_user", replies[2])
 
 
 def _attaches(edge: EdgeHost, stack: contextlib.ExitStack) -> Session | None:

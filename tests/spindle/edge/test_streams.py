@@ -24,7 +24,7 @@ from spindle.edge.streams import (
     Streams,
     last_word,
 )
-from spindle.errors import AccessDenied, NodeStopped, WireError
+from spindle.errors import AccessDenied, NodeStopped, SpindleError, WireError
 from spindle.proto import edge_pb2 as eb
 from spindle.transport.opening import STREAM_BYTES
 
@@ -266,13 +266,12 @@ def test_allowed_comes_first_and_isnt_none() -> None:
 @given(st.lists(st.one_of(
     st.builds(lambda n: frame(open=eb.Open(stream=n)), st.integers(0, 5)),
     st.builds(data, st.integers(0, 5), st.sampled_from([0, 1, PIECE_BYTES])),
-    st.builds(lambda n, size: frame(credit=eb.Credit(stream=n, bytes=size)), st.integers(0, 5), st.integers(0, 1 << 21)),
+    st.builds(lambda n, size: frame(credit=eb.Credit(stream=n, bytes=size)), st.integers(0, 5),
+              st.integers(0, 2 * STREAM_BYTES)),
     st.builds(lambda n: frame(close=eb.Close(stream=n, kind="?", text="x")), st.integers(0, 5)),
     st.binary(max_size=12)), max_size=60))
 def test_whatever_comes_bounds_hold(bodies: list[bytes]) -> None:
     """It is taken, or refused with a WireError or as a last word; never anything else, and never more is kept."""
-    from spindle.errors import SpindleError
-
     end = Streams(lambda _: None, opens=False, allowed=2)
     came: dict[int, int] = {}
     for body in bodies:
