@@ -265,7 +265,8 @@ def test_it_ends_in_order(runtime_dir: Path) -> None:
 class Hostile:
     """A program of the edge's host that says what it likes."""
 
-    def __init__(self, edge: EdgeHost, introduce: bool = True, role: opening_pb2.Role = opening_pb2.APPLICATION) -> None:
+    def __init__(self, edge: EdgeHost, introduce: bool = True,
+                 role: opening_pb2.Role = opening_pb2.APPLICATION) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(LONG_S)
         self.sock.connect(str(edge.path))
