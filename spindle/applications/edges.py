@@ -40,7 +40,7 @@ class Edges:
 
     def __init__(self, node: Node, admit: Callable[[Connection, opening_pb2.Opening, Credentials], None]) -> None:
         self._node, self._admit = node, admit
-        self._bundles: set[Bundle] = set()
+        self._bundles: dict[Bundle, None] = {}  # in their order
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopping = False
 
@@ -60,7 +60,7 @@ class Edges:
         conn.label = label
         bundle = Bundle(conn, opens=False, allowed=self._node.config.max_apps,
                         on_open=lambda number: self._open(bundle, number))
-        self._bundles.add(bundle)
+        self._bundles[bundle] = None
         bundle.streams.allow()
         self._start(self._serve(bundle, label, quota))
 
@@ -72,7 +72,7 @@ class Edges:
             error = await bundle.run()
         finally:
             pulse.cancel()
-            self._bundles.discard(bundle)
+            self._bundles.pop(bundle, None)
             if quota is not None:
                 quota.applications -= 1
             ended = error is None or isinstance(error, ConnectionEnded)
@@ -139,7 +139,7 @@ class Edges:
     async def close(self, reason: SpindleError) -> None:
         """The applications have ended, and been told why: edges are told, too, and closed. After `stop`."""
         await asyncio.gather(*(bundle.flush(FLUSH_S) for bundle in self._bundles))
-        for bundle in self._bundles:
+        for bundle in list(self._bundles):
             bundle.end(reason)
         while tasks := list(self._tasks):
             await asyncio.gather(*tasks, return_exceptions=True)

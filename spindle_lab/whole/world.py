@@ -123,7 +123,7 @@ class Setup:
             setup.limits = apart.randrange(1, 1 << 32)
         setup.grouped = setup.keyed and random.Random(f"grouped {seed}").random() < 0.5
         setup.typed = random.Random(f"typed {seed}").random() < 0.25
-        setup.edge = bool(setup.remotes) and not setup.guarded and random.Random(f"edge {seed}").random() < 0.5
+        setup.edge = bool(setup.remotes) and not setup.guarded and random.Random(f"edge {seed}").random() < 0.4
         setup.large = hosts == 1 and random.Random(f"large {seed}").random() < 0.5
         return setup
 

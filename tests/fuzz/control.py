@@ -114,7 +114,7 @@ def _decoded(pieces: list[bytes]) -> tuple[list[bytes], str]:
     return found, ""
 
 
-ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
+ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT, opening_pb2.EDGE)
 
 
 def _openings() -> Iterator[bytes]:

@@ -85,6 +85,7 @@ def test_small_and_large_messages_both_ways(both: tuple[Host, EdgeHost]) -> None
         assert all(writer.inbox.wait_acknowledged(LONG_S) for _, writer in ends)
 
 
+@pytest.mark.slow
 def test_certificates_are_the_edges(runtime_dir: Path, tmp_path: Path) -> None:
     """Goal: programs need no keys, and may do what the rules about the edge's certificate allow. The node is told what
     it counts: one connection, the programs each."""
@@ -113,6 +114,7 @@ def test_certificates_are_the_edges(runtime_dir: Path, tmp_path: Path) -> None:
     assert code == 2
 
 
+@pytest.mark.slow
 def test_where_there_is_a_node_it_is_preferred(runtime_dir: Path) -> None:
     """And without it the edge is taken, and can be named."""
     with hosts(runtime_dir, 2) as (one, two), edge_of(runtime_dir, [two]) as edge:
@@ -129,6 +131,7 @@ def test_where_there_is_a_node_it_is_preferred(runtime_dir: Path) -> None:
             beside.running.stop()
 
 
+@pytest.mark.slow
 def test_commands_use_it(runtime_dir: Path) -> None:
     with one_host(runtime_dir) as host, edge_of(runtime_dir, [host]) as edge:
         def run(*arguments: str, stdin: str = "") -> str:
@@ -147,6 +150,7 @@ def test_commands_use_it(runtime_dir: Path) -> None:
 # ---- nodes and edges that die
 
 
+@pytest.mark.slow
 def test_the_next_node_when_one_dies(runtime_dir: Path) -> None:
     """Goal: a program goes on at the next node and nothing is lost or comes twice. Method: two writers through the edge
     and one beside a node that stays; the node beneath the edge is killed while they write, then the next one."""
@@ -184,6 +188,7 @@ def test_the_next_node_when_one_dies(runtime_dir: Path) -> None:
         assert len(seen) == len(got) or readers[1].gap_count
 
 
+@pytest.mark.slow
 def test_an_edge_that_dies_and_comes_back(runtime_dir: Path) -> None:
     """A program that waits for it goes on; one that doesn't is told."""
     with one_host(runtime_dir) as host, edge_of(runtime_dir, [host]) as edge, \
@@ -208,6 +213,7 @@ def test_an_edge_that_dies_and_comes_back(runtime_dir: Path) -> None:
         assert taken(reader, 200) == [b"%d" % number for number in range(200)]
 
 
+@pytest.mark.slow
 def test_programs_are_told_when_no_node_serves(runtime_dir: Path) -> None:
     """At once, and those that wait go on when one does."""
     with one_host(runtime_dir) as host, edge_of(runtime_dir, [host]) as edge, \
@@ -226,6 +232,7 @@ def test_programs_are_told_when_no_node_serves(runtime_dir: Path) -> None:
         assert patient.node_id == 1
 
 
+@pytest.mark.slow
 def test_a_node_that_hangs_is_given_up(runtime_dir: Path) -> None:
     """By the edge, with no program there that could notice; and by a program that has waited meanwhile."""
     with hosts(runtime_dir, 3, *options(membership__suspect_timeout_s=1.0)) as site, edge_of(runtime_dir, site) as edge:
@@ -244,6 +251,7 @@ def test_a_node_that_hangs_is_given_up(runtime_dir: Path) -> None:
             site[0].running.kill()
 
 
+@pytest.mark.slow
 def test_it_ends_in_order(runtime_dir: Path) -> None:
     """Its programs are told, the node at once, the socket is gone, and another one can begin."""
     with one_host(runtime_dir) as host, edge_of(runtime_dir, [host]) as edge, \
@@ -344,6 +352,7 @@ def test_who_says_nonsense_is_cut_off_and_told(both: tuple[Host, EdgeHost]) -> N
         assert honest.gone is False and honest.node_id == 1
 
 
+@pytest.mark.slow
 def test_who_takes_nothing_and_who_floods_stop_nobody(both: tuple[Host, EdgeHost]) -> None:
     """Goal: windows hold: a program that doesn't read, and ones whose node doesn't read them, keep no other waiting.
     Method: one asks for all that it is sent and reads nothing, while MBs are written; others send requests that no node
@@ -374,6 +383,7 @@ def test_who_takes_nothing_and_who_floods_stop_nobody(both: tuple[Host, EdgeHost
             assert taken(reader, 1) == [pattern(MB, seed)]
 
 
+@pytest.mark.slow
 def test_limits_are_told(runtime_dir: Path) -> None:
     """Those of the edge, and those of the node."""
     with one_host(runtime_dir, *options(limits__max_apps=3)) as host, \
@@ -389,6 +399,7 @@ def test_limits_are_told(runtime_dir: Path) -> None:
 
 
 @needs_root
+@pytest.mark.slow
 def test_other_users_come_as_the_access_list_says(runtime_dir: Path) -> None:
     """Goal: the kernel says who a program is, and the edge lets it in or not, with few places for each user. Method: a
     program that really is another user's opens connections and says what it is told."""
