@@ -147,6 +147,30 @@ def test_commands_use_it(runtime_dir: Path) -> None:
         assert "node 1" in run("status", *there) and "t" in run("topics", *there)
 
 
+def test_nothing_is_left_of_programs_that_have_gone(both: tuple[Host, EdgeHost]) -> None:
+    """Neither at the edge nor at the node: no descriptor, in whatever way they went."""
+    host, edge = both
+
+    def held() -> list[int]:
+        return [len(os.listdir(f"/proc/{one.running.pid}/fd")) for one in (host, edge)]
+
+    name = topic_of("t")
+    with attach(runtime_dir=edge.directory) as session:
+        declare(session, name)
+    before = held()  # what the programs of other tests had may be going just now
+    for _ in range(10):
+        with attach(runtime_dir=edge.directory) as session:
+            reader, writer = session.open_reader(name, keep_all=True, from_history=False), session.open_writer(name)
+            writer.inbox.write(b"x")
+            assert taken(reader, 1) == [b"x"]
+        Hostile(edge).begin().sock.close()
+        Hostile(edge, introduce=False).sock.close()
+        half = Hostile(edge)
+        half.sock.sendall(b"\xff\0\0\0\0\0\0\0half")
+        half.sock.close()
+    wait_until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+
+
 # ---- nodes and edges that die
 
 
