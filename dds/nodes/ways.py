@@ -42,7 +42,8 @@ class Way(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class HostNode:
-    """The daemon of this host: with this id, or any; its sockets in this directory, or where they usually are."""
+    """The daemon of this host: with this id, or any; its sockets in this directory, or where they usually are. If there
+    is none, but an edge, a node on another host through that."""
 
     node_id: int | None = None
     runtime_dir: str | os.PathLike[str] | None = None
@@ -50,7 +51,8 @@ class HostNode:
     def attach(self, domain_id: int, name: str, timeout_s: float, patience_s: float | None) -> Session:
         from spindle.client import attach
 
-        return attach(domain_id, runtime_dir=self.runtime_dir, node_id=self.node_id, name=name, timeout_s=timeout_s)
+        return attach(domain_id, runtime_dir=self.runtime_dir, node_id=self.node_id, name=name, timeout_s=timeout_s,
+                      patience_s=patience_s)
 
     def release(self, domain_id: int, session: Session) -> None:
         session.close()
@@ -126,8 +128,8 @@ class EmbeddedNode:
 
 @dataclasses.dataclass(frozen=True)
 class DistantNode:
-    """A node on another host: any of `nodes`, "host:port" or "host"; None: as SPINDLE_NODES says. The others are
-    files, see spindle.client.nodes; None: as the environment says."""
+    """A node on another host: any of `nodes`, "host:port" or "host", or the path of an edge's socket; None: as
+    SPINDLE_NODES says. The others are files, see spindle.client.nodes; None: as the environment says."""
 
     nodes: Sequence[str] | str | None = None
     certificate: str | os.PathLike[str] | None = None

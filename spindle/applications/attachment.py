@@ -4,6 +4,7 @@ Rules:
 - A connection is taken over after its Opening was read (`Attachments.admit`). Version, domain, access list and limits
   are checked before anything is allocated for it; then OpeningReply and Welcome go out and requests are served
   (`spindle.applications.application`).
+- An edge is no application, but brings some (`spindle.applications.edges`).
 - Events of the group go to those that watch and may know of their topic.
 """
 
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle import __version__
 from spindle.applications.application import Application
+from spindle.applications.edges import Edges
 from spindle.applications.open_ports import OpenPorts
 from spindle.applications.quotas import Quotas
 from spindle.applications.relayed import RelayedApplication
@@ -31,7 +33,7 @@ from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.relay.figures import RelayFigures
 from spindle.security.access import Credentials, Permissions
-from spindle.transport.opening import MAGIC
+from spindle.transport.opening import EDGE_PROTOCOL, MAGIC
 from spindle.transport.wire import Connection
 
 if TYPE_CHECKING:
@@ -51,25 +53,32 @@ class Attachments:
         self.quotas = Quotas(node.config)
         self.announced: dict[bytes, tuple[OpenPorts, int]] = {}  # by guid: whose port this is
         self.relayed = RelayFigures()
+        self.edges = Edges(node, self.admit)
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: SpindleError | None = None
         node.status_told = self.full_status
 
     def admit(self, conn: Connection, opening: opening_pb2.Opening, credentials: Credentials) -> None:
-        """Answer the Opening of an application and serve it from now on, or refuse and close."""
+        """Answer the Opening of an application, or of an edge, and serve it from now on, or refuse and close."""
+        edge = opening.role == opening_pb2.EDGE
+        protocol = EDGE_PROTOCOL if edge else PROTOCOL_VERSION
         try:
             permissions = self._check(opening, credentials)
         except SpindleError as error:
             self.relayed.refused += not credentials.local
-            LOG.warning("refused application %r of %s: %s", opening.name, credentials, error)
-            self._answer_opening(conn, error)
+            LOG.warning("refused %s %r of %s: %s", "edge" if edge else "application", opening.name, credentials, error)
+            self._answer_opening(conn, protocol, error)
             conn.close()
+            return
+        if edge:
+            self._answer_opening(conn, protocol, None)
+            self.edges.serve(conn, opening.name, self.quotas.of(credentials))
             return
         kind = Application if credentials.local else RelayedApplication
         app = kind(self, next(self._numbers), conn, opening.name, permissions)
         self.apps[app.number] = app
-        self._answer_opening(conn, None)
+        self._answer_opening(conn, protocol, None)
         task = asyncio.get_running_loop().create_task(app.serve(), name=str(app))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -83,29 +92,33 @@ class Attachments:
 
     def _check(self, opening: opening_pb2.Opening, credentials: Credentials) -> Permissions:
         config = self.node.config
-        if opening.protocol != PROTOCOL_VERSION:
+        edge = opening.role == opening_pb2.EDGE
+        own, what, who = (EDGE_PROTOCOL, "edge", "edge") if edge else (PROTOCOL_VERSION, "attachment", "application")
+        if opening.protocol != own:
             raise ProtocolMismatch(
-                f"node {self.node.node_id} speaks version {PROTOCOL_VERSION} of the attachment protocol, the "
-                f"application version {opening.protocol}: use the same release of Spindle for both")
+                f"node {self.node.node_id} speaks version {own} of the {what} protocol, the "
+                f"{who} version {opening.protocol}: use the same release of Spindle for both")
         if opening.domain_id != config.domain_id:
             raise ProtocolMismatch(f"node {self.node.node_id} belongs to domain {config.domain_id}, "
-                                   f"the application wants domain {opening.domain_id}")
+                                   f"the {who} wants domain {opening.domain_id}")
+        if edge and credentials.local:
+            raise ProtocolMismatch("an edge comes over the network: the programs of this host attach to the node")
         if self._stopped is not None:
             raise self._stopped
         permissions = Permissions(config, credentials)
-        if len(self.apps) >= config.max_apps:
-            raise SpindleError(f"node {self.node.node_id} has {len(self.apps)} applications, its limit: detach one, or "
-                               "raise [limits] max_apps in its configuration")
+        if len(self.apps) + len(self.edges) >= config.max_apps:
+            raise SpindleError(f"node {self.node.node_id} has {config.max_apps} applications, its limit: detach one, "
+                               "or raise [limits] max_apps in its configuration")
         quota = self.quotas.of(credentials)
         if quota is not None:
             quota.take_application()
         return permissions
 
-    def _answer_opening(self, conn: Connection, error: SpindleError | None) -> None:
+    def _answer_opening(self, conn: Connection, protocol: int, error: SpindleError | None) -> None:
         kind, text = ("", "") if error is None else error_to_wire(error)
         with contextlib.suppress(WireError):  # gone already: serving it ends at once
             conn.send(opening_pb2.OpeningReply(
-                magic=MAGIC, protocol=PROTOCOL_VERSION, node_id=self.node.node_id, kind=kind, message=text,
+                magic=MAGIC, protocol=protocol, node_id=self.node.node_id, kind=kind, message=text,
                 release=__version__).SerializeToString())
 
     def holder_of(self, guid: bytes) -> Permissions | None:
@@ -141,7 +154,7 @@ class Attachments:
         """The node's own status and what is attached to it, fit for JSON."""
         return {**self.node.status(), "pid": os.getpid(), "embedded": self.embedded,
                 "applications": [app.status() for app in self.apps.values()],
-                "relayed": {"applications": sum(app.external for app in self.apps.values()),
+                "relayed": {"applications": sum(app.external for app in self.apps.values()), "edges": len(self.edges),
                             **dataclasses.asdict(self.relayed)}}
 
     def status_for(self, viewer: Permissions) -> dict[str, Any]:
@@ -184,12 +197,14 @@ class Attachments:
     async def close(self, reason: SpindleError | None = None) -> None:
         """Say `reason` to every application as the last word; returns when all connections and ports are closed."""
         self._stopped = reason or NodeStopped(f"node {self.node.node_id} was stopped; attach again once a daemon runs")
+        self.edges.stop()
         for app in list(self.apps.values()):
             app.end(self._stopped)
         while tasks := list(self._tasks):
             await asyncio.gather(*tasks, return_exceptions=True)
             # Here too: since Python 3.12 gather() of finished tasks returns before their callbacks have run.
             self._tasks.difference_update(tasks)
+        await self.edges.close(self._stopped)
 
 
 def _seen(viewer: Permissions, status: dict[str, Any]) -> dict[str, Any]:

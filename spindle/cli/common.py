@@ -139,6 +139,11 @@ def beside_file(given: Mapping[str, tuple[str, Any]]) -> tuple[dict[str, Any], d
     return below, above
 
 
+def given_on_line(name: str) -> bool:
+    """True if the running command's parameter is on the command line."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 # its value is looked at in spindle.cli.root, where errors are shown
 debug_option = click.option("--debug", is_flag=True, expose_value=False, hidden=True)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spindle.cli.common import beside_file, debug_option
+from spindle.cli.common import beside_file, debug_option, given_on_line
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -21,6 +21,8 @@ Examples:
   spindle daemon --metrics 9464                    Prometheus on 127.0.0.1:9464
   spindle daemon --web 7480                        a page on 127.0.0.1:7480
   spindle daemon --set core.null_sends=false       any key of the file, once
+  spindle daemon --edge --nodes host1,host2        no node: programs of this host
+                                                   use those, over one connection
 
 \b
 Three nodes on one host, to try things out (each takes the lowest free id):
@@ -32,6 +34,10 @@ container file, docs/operations.md how to use them.
 """
 
 
+EDGE_OPTIONS = {"edge_nodes": "--nodes", "certificate": "--certificate", "certificate_key": "--key",
+                "authority": "--authority", "secret": "--secret"}
+
+
 def configuration(path: Path | None, options: dict[str, Any], settings: tuple[str, ...]) -> NodeConfig:
     """The environment, then the file that the command line names, then --set, then options: later wins. Raises
     ConfigError."""
@@ -39,6 +45,24 @@ def configuration(path: Path | None, options: dict[str, Any], settings: tuple[st
 
     below, above = beside_file({name: (name, value) for name, value in options.items()})
     return load_config(path, below=below, above={**dict(setting(text) for text in settings), **above})
+
+
+def for_edge(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of an edge: addresses are several."""
+    nodes = options.pop("edge_nodes")
+    return {**options, "edge_nodes": tuple(filter(None, map(str.strip, (nodes or "").split(","))))}
+
+
+def for_node(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a node: without those of an edge, which the environment may have for other commands. Raises
+    ConfigError if the command line has them."""
+    from spindle.errors import ConfigError
+
+    for name, option in EDGE_OPTIONS.items():
+        if given_on_line(name):
+            raise ConfigError(f"{option} is for an edge: give --edge, too; a node has such things in its "
+                              "configuration file, or by --set")
+    return {name: value for name, value in options.items() if name not in EDGE_OPTIONS}
 
 
 def setting(text: str) -> tuple[str, Any]:
@@ -72,15 +96,33 @@ def setting(text: str) -> tuple[str, Any]:
 @click.option("--web", "web_listen", metavar="[HOST:]PORT", help="Cockpit, a page for browsers.")
 @click.option("--busy-poll-us", type=int, help="Microseconds to spin before sleeping. [default: 10]")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="[default: info]")
+@click.option("--edge", is_flag=True, help="Be no node, but bring this host's programs to nodes elsewhere.")
+@click.option("--nodes", "edge_nodes", metavar="HOST:PORT,...", envvar="SPINDLE_NODES", help="With --edge: the nodes.")
+@click.option("--certificate", type=click.Path(path_type=Path), envvar="SPINDLE_CERTIFICATE",
+              help="With --edge: of an application, as `spindle keys application` makes it.")
+@click.option("--key", "certificate_key", type=click.Path(path_type=Path), envvar="SPINDLE_KEY",
+              help="With --edge: the certificate's key.")
+@click.option("--authority", type=click.Path(path_type=Path), envvar="SPINDLE_AUTHORITY",
+              help="With --edge: who signs the nodes' certificates.")
+@click.option("--secret", type=click.Path(path_type=Path), envvar="SPINDLE_SECRET",
+              help="With --edge: the site's secret, where it has no certificates.")
 @click.option("--set", "settings", multiple=True, metavar="SECTION.KEY=VALUE", help="Any key of the file; repeatable.")
 @click.option("--print-config", is_flag=True, help="Print the resulting configuration, annotated, and exit.")
 @debug_option
-def daemon(path: Path | None, settings: tuple[str, ...], print_config: bool, **options: Any) -> int:
-    """Run a node of a domain.
+def daemon(path: Path | None, settings: tuple[str, ...], print_config: bool, edge: bool, **options: Any) -> int:
+    """Run a node of a domain, or an edge.
 
     The node joins the group of its domain, or forms it if it is the first, and takes applications until it is stopped.
+
+    An edge is for a host that runs no node: it takes applications, too, and brings all of them to a node of another
+    host over one connection.
     """
-    config = configuration(path, options, settings)
+    config = configuration(path, for_edge(options) if edge else for_node(options), settings)
+    if edge and not config.edge_nodes:
+        from spindle.errors import ConfigError
+
+        raise ConfigError("--edge: which nodes? Name them: --nodes host1,host2, $SPINDLE_NODES, or [edge] nodes in "
+                          "the file")
     if print_config:
         from spindle.config.reference import toml_text
 

@@ -2,7 +2,8 @@
 
 Rules: sockets are tried in the order of node ids; one that nobody listens at is skipped, it is a dead node's and the
 next node that starts removes it. Nodes embedded in other applications are not taken unless named or asked for: they go
-when their application goes.
+when their application goes. Where there is no node, but an edge (`spindle.edge`), it brings the session to a node of
+another host.
 """
 
 from __future__ import annotations
@@ -17,27 +18,30 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spindle.client.channel import Channel
+from spindle.client.introducing import check_opening, parse, release
 from spindle.client.session import Session
-from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError, WireError, error_from_wire, shortage
+from spindle.errors import AccessDenied, NoDaemon, SpindleError, WireError, error_from_wire, shortage
 from spindle.transport.local import connect_waiting
 from spindle.transport.opening import MAGIC
-from spindle.transport.wire import BlockingConnection, Frame
+from spindle.transport.wire import BlockingConnection
 
 _SOCKET_NAME = re.compile(r"node-([0-9]+)\.sock")
 
 
 def attach(domain_id: int = 0, *, runtime_dir: str | os.PathLike[str] | None = None, node_id: int | None = None,
-           name: str = "", timeout_s: float = 5.0, embedded: bool = False) -> Session:
-    """A session with a node of this host.
+           name: str = "", timeout_s: float = 5.0, embedded: bool = False,
+           patience_s: float | None = 0.0) -> Session:
+    """A session with a node of this host, or through its edge.
 
     runtime_dir: where the nodes' sockets are; None = as the nodes' own default ($SPINDLE_RUNTIME_DIR and so on).
     node_id: the node wanted; None = $SPINDLE_NODE_ID, or else the daemon with the lowest id.
     name: of this application in listings; empty = the name of the program.
     timeout_s: for the node's answer. A node that does not exist is not waited for.
     embedded: take a node that is embedded in another application if there is no daemon.
+    patience_s: of a session through the edge, as attach_remote has it.
     Raises NoDaemon, AccessDenied, ProtocolMismatch, TimeoutError.
     """
-    from spindle.config.settings import default_runtime_dir
+    from spindle.config.settings import EDGE_SOCKET, default_runtime_dir
 
     if node_id is None and os.environ.get("SPINDLE_NODE_ID"):
         node_id = _node_id_from_environment()
@@ -61,6 +65,12 @@ def attach(domain_id: int = 0, *, runtime_dir: str | os.PathLike[str] | None = N
             session.close()
     if second_choice is not None:
         return second_choice
+    edge = base / f"domain-{domain_id}" / EDGE_SOCKET
+    if node_id is None and edge.exists():
+        from spindle.client.remote import attach_remote
+
+        return attach_remote([os.path.abspath(edge)], domain_id, name=name, patience_s=patience_s,
+                             timeout_s=max(0.1, deadline - time.monotonic()))
     wanted = "node" if node_id is None else f"node {node_id}"
     details = f" ({'; '.join(tried)})" if tried else ""
     raise NoDaemon(f"no {wanted} of domain {domain_id} takes applications in {base}{details}: start one with "
@@ -82,11 +92,11 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
     try:
         opening = opening_pb2.Opening(
             magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
-            name=name[:128], release=_release())
+            name=name[:128], release=release())
         conn.send(opening.SerializeToString(), timeout_s=timeout_s)
-        _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
+        check_opening(parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
         frame = conn.receive(timeout_s)
-        message = _parse(pb.NodeFrame, frame, label)
+        message = parse(pb.NodeFrame, frame, label)
         if message.WhichOneof("body") == "refusal":
             raise error_from_wire(message.refusal.kind, message.refusal.text)
         if message.WhichOneof("body") != "welcome":
@@ -101,34 +111,6 @@ def open_session(sock: socket.socket, domain_id: int, name: str, timeout_s: floa
         if short is None:
             raise
         raise short from error
-
-
-def _check_opening(reply: object, protocol: int, label: str) -> None:
-    magic, kind = getattr(reply, "magic", 0), getattr(reply, "kind", "")
-    theirs, text = getattr(reply, "protocol", 0), getattr(reply, "message", "")
-    if magic != MAGIC:
-        raise ProtocolMismatch(f"{label} does not speak Spindle's protocol")
-    if kind:
-        raise error_from_wire(kind, text)
-    if theirs != protocol:
-        raise ProtocolMismatch(f"{label} speaks version {theirs} of the attachment protocol, this library version "
-                               f"{protocol}: use the same release of Spindle for both")
-
-
-def _parse(kind: Callable[[], object], frame: Frame, label: str):  # type: ignore[no-untyped-def]
-    from google.protobuf.message import DecodeError
-
-    try:
-        return kind.FromString(frame.body)  # type: ignore[attr-defined]
-    except DecodeError as error:
-        frame.close_fds()
-        raise WireError(f"{label} sent a message that can't be read: {error}") from None
-
-
-def _release() -> str:
-    from spindle import __version__
-
-    return __version__
 
 
 def _node_id_from_environment() -> int:

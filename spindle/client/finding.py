@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from spindle.client.nodes import is_edge
 from spindle.client.remote_link import Link, open_link
 from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeStopped, ProtocolMismatch, SpindleError
 from spindle.proto import relay_pb2 as rb
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 3.0  # for one node, if there are others
 CLIENT_BYTES = 16
+EDGE_NODES = 3
 
 
 class Finder:
@@ -30,7 +32,8 @@ class Finder:
         self._next = 0  # of the addresses: where to look first
 
     def __len__(self) -> int:
-        return len(self._addresses)
+        """How many nodes there may be: an edge stands for several."""
+        return sum(map(_nodes_at, self._addresses))
 
     def pass_over(self) -> None:
         """The node that was found last is no good: the search goes on behind it."""
@@ -42,13 +45,16 @@ class Finder:
         each_s = timeout_s if len(self._addresses) == 1 else min(CONNECT_TIMEOUT_S, timeout_s)
         for k in range(len(self._addresses)):
             number = (self._next + k) % len(self._addresses)
-            try:
-                link = self._open(self._addresses[number], each_s)
-            except (SpindleError, OSError) as error:
-                problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
-            else:
-                self._next = number
-                return link
+            for _ in range(_nodes_at(self._addresses[number])):
+                try:
+                    link = self._open(self._addresses[number], each_s)
+                except (SpindleError, OSError) as error:
+                    problems.append(error if isinstance(error, SpindleError) else NodeStopped(str(error)))
+                    if not isinstance(error, NodeStopped):
+                        break  # an edge has the next one ready when the present one has said that it stops
+                else:
+                    self._next = number
+                    return link
         for kind in (AccessDenied, ProtocolMismatch, ConfigError, NodeStopped):
             for problem in problems:
                 if isinstance(problem, kind):
@@ -60,3 +66,7 @@ class Finder:
         self._turn += 1
         begin = rb.Begin(client=self._client, turn=self._turn)
         return open_link(address, self._trust, self._domain_id, self._name, begin, timeout_s)
+
+
+def _nodes_at(address: str) -> int:
+    return EDGE_NODES if is_edge(address) else 1

@@ -2,7 +2,7 @@
 
 It comes from arguments, the environment, or a file:
 
-    SPINDLE_NODES             host:port of nodes, comma between; any of them will do
+    SPINDLE_NODES             host:port of nodes, comma between; any of them will do; a path is that of an edge's socket
     SPINDLE_CERTIFICATE, SPINDLE_KEY, SPINDLE_AUTHORITY   files, as `spindle keys application` makes them
     SPINDLE_SECRET            or the file of the site's secret
     SPINDLE_PLAIN             1: without keys, also beyond this host
@@ -23,9 +23,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import ConfigError, ConnectionEnded, SpindleError
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, SpindleError
 from spindle.security.access import address_text
 from spindle.transport.frames import notice_vanished
+from spindle.transport.local import connect_waiting
 from spindle.transport.wire import BlockingConnection, Limits
 
 if TYPE_CHECKING:
@@ -59,10 +60,12 @@ class NodeAddresses:
             raise ConfigError("there is a certificate and a secret: give one of them")
 
     def trust(self) -> Trust:
-        """Raises ConfigError with what is wrong with the files."""
+        """Raises ConfigError with what is wrong with the files. At an edge alone none is needed, nor read."""
         from spindle.security.identity import APPLICATION, PLAIN
         from spindle.security.trust import Trust
 
+        if all(map(is_edge, self.addresses)):
+            return Trust(PLAIN)
         if self.certificate is not None and self.key is not None and self.authority is not None:
             return Trust.of_certificates(self.certificate, self.key, self.authority, APPLICATION)
         if self.secret is not None:
@@ -110,6 +113,8 @@ def _client_file() -> dict[str, Any]:
 def _with_port(address: str) -> str:
     from spindle.config.keys import DEFAULT_PORT, split_address
 
+    if is_edge(address):  # an edge of this host
+        return address
     text = address
     if ":" not in address or address.endswith("]"):
         text = f"{address}:{DEFAULT_PORT}"
@@ -121,11 +126,14 @@ def _with_port(address: str) -> str:
 
 
 def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
-    """A connection to the node at host:port, authenticated but not introduced. Raises SpindleError."""
+    """A connection to the node at host:port, authenticated but not introduced, or to the edge at a path. Raises
+    SpindleError."""
     from spindle.config.keys import split_address
     from spindle.security.identity import PLAIN
 
-    label = f"the node at {address}"
+    label = label_of(address)
+    if is_edge(address):
+        return _at_edge(address, label, timeout_s)
     deadline = time.monotonic() + timeout_s
     sock = _connected(split_address(address), label, timeout_s)
     try:
@@ -147,6 +155,29 @@ def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
     except BaseException:
         sock.close()
         raise
+
+
+def is_edge(address: str) -> bool:
+    """True of the path of an edge's socket."""
+    return address.startswith("/")
+
+
+def label_of(address: str) -> str:
+    """What is there, for people."""
+    return f"the edge at {address}" if is_edge(address) else f"the node at {address}"
+
+
+def _at_edge(path: str, label: str, timeout_s: float) -> BlockingConnection:
+    try:
+        sock = connect_waiting(path, timeout_s)
+    except BlockingIOError:
+        raise ConnectionEnded(f"{label} accepts no connection: it hangs or is overloaded") from None
+    except PermissionError:
+        raise AccessDenied(f"{label} may not be used by user {os.getuid()}: it is run by another user, whose "
+                           "configuration must admit you ([access])") from None
+    except OSError as error:
+        raise ConnectionEnded(f"{label} cannot be reached: {error.strerror or error}") from None
+    return BlockingConnection(sock, label=label, limits=Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=0))
 
 
 def _connected(where: tuple[str, int], label: str, timeout_s: float) -> socket.socket:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 
-from spindle.client.attaching import _check_opening, _parse, _release
 from spindle.client.calls import Call, Lost
-from spindle.client.nodes import connect
+from spindle.client.introducing import check_opening, parse, release
+from spindle.client.nodes import connect, label_of
 from spindle.errors import SpindleError, WireError, error_from_wire
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.proto import attach_pb2 as pb
@@ -60,14 +60,14 @@ class Link:
 
 def open_link(address: str, trust: Trust, domain_id: int, name: str, begin: rb.Begin, timeout_s: float) -> Link:
     """Connects to a node and introduces the application. Raises SpindleError, TimeoutError."""
-    label = f"the node at {address}"
+    label = label_of(address)
     conn = connect(address, trust, timeout_s)
     try:
         conn.send(opening_pb2.Opening(
             magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,
-            name=name, release=_release()).SerializeToString(), timeout_s=timeout_s)
-        _check_opening(_parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
-        side = _parse(rb.NodeSide, conn.receive(timeout_s), label)
+            name=name, release=release()).SerializeToString(), timeout_s=timeout_s)
+        check_opening(parse(opening_pb2.OpeningReply, conn.receive(timeout_s), label), PROTOCOL_VERSION, label)
+        side = parse(rb.NodeSide, conn.receive(timeout_s), label)
         message = pb.NodeFrame.FromString(side.node)
         if message.WhichOneof("body") == "refusal":
             raise error_from_wire(message.refusal.kind, message.refusal.text)

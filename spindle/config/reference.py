@@ -30,6 +30,7 @@ SECTION_TEXT = {
     "limits": "What an application can demand at most.",
     "metrics": "Prometheus.",
     "web": "The cockpit: a page for browsers. docs/cockpit.md shows it.",
+    "edge": "Instead of a node: what brings the programs of a host without one to nodes elsewhere.",
     "log": "What a daemon writes down.",
 }
 

@@ -47,6 +47,13 @@ __all__ = [
     "split_address",
 ]
 
+EDGE_SOCKET = "edge.sock"  # in the domain's directory, beside those of nodes
+# Of an edge: what else a file says is about a node.
+EDGE_KEYS = {
+    ("node", "domain"), ("node", "runtime_dir"), ("node", "name"), ("network", "certificate"), ("network", "key"),
+    ("network", "authority"), ("network", "secret"), ("network", "plain"), ("access", "allow_uids"),
+    ("access", "allow_gids"), ("access", "users"), ("limits", "max_apps"), ("limits", "max_apps_per_user"),
+    ("limits", "handshake_timeout_s"), ("edge", "nodes"), ("log", "level"), ("log", "format")}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("group", "never")
@@ -429,6 +436,14 @@ class NodeConfig:
         "Directory of recordings that are started from the cockpit. Not set: none can be.",
         None, example='"/var/lib/spindle/recordings"',
     )  # fmt: skip
+    # [edge]
+    edge_nodes: tuple[str, ...] = _key(
+        "edge", "nodes", "addresses",
+        "For a host that runs no node: the daemon is no node then but an edge, which brings the host's programs to the "
+        "first of these nodes that serves, over one connection. Certificate and key of [network] are those of an "
+        "application. Empty: the daemon is a node.",
+        (),
+    )  # fmt: skip
     # [log]
     log_level: str = _key("log", "level", "choice", "Least weight of the lines on stderr.", "info", choices=LOG_LEVELS)
     log_format: str = _key(
@@ -448,6 +463,8 @@ class NodeConfig:
                 f"{size_text(self.log_capacity)}"
             )
         self._check_network()
+        if self.edge_nodes:
+            self._check_edge()
         if 2 * self.default_size_max > self.log_capacity:
             raise ConfigError(
                 f"[topics] size_max = {size_text(self.default_size_max)}: a delivery log must hold at least two "
@@ -470,6 +487,14 @@ class NodeConfig:
             raise ConfigError("[node] id: must be set where [network] contacts are, another one on each node")
         if self.advertise and not 0 < split_address(self.advertise)[1] <= 65535:
             raise ConfigError(f'[network] advertise = "{self.advertise}": must be "host:port"')
+
+    def _check_edge(self) -> None:
+        for field in dataclasses.fields(self):
+            key: Key = field.metadata["key"]
+            usual = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+            if (key.section, key.name) not in EDGE_KEYS and getattr(self, field.name) != usual:
+                raise ConfigError(f"[{key.section}] {key.name}: makes no sense for an edge, which is no node; leave "
+                                  "it out, or leave out [edge] nodes (--edge)")
 
     @property
     def agreed_settings(self) -> dict[str, str]:

@@ -224,7 +224,11 @@ def lowest_free_id(found: list[LiveSocket], taken: set[int]) -> int:
 
 def listen(config: NodeConfig, node_id: int) -> socket.socket:
     """The listening socket of the node. Hold the lock. Raises AccessDenied if another user's file is in its place."""
-    path = socket_path(config, node_id)
+    return listen_at(config, socket_path(config, node_id))
+
+
+def listen_at(config: NodeConfig, path: Path) -> socket.socket:
+    """As `listen`, at this path."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
     try:
         sock.bind(os.fspath(path))
@@ -236,5 +240,5 @@ def listen(config: NodeConfig, node_id: int) -> socket.socket:
             raise AccessDenied(f"cannot listen on {path}: {error.strerror}") from error
         owner = path.stat().st_uid
         raise AccessDenied(f"{path} is in the way and belongs to uid {owner}, so it is not removed; choose another "
-                           "node id, or remove it as that user") from error
+                           "node id or directory, or remove it as that user") from error
     return sock

@@ -356,7 +356,7 @@ class Node:
         self._changes.next.reserve.check(what)
 
     def set_application_handler(self, handler: ApplicationHandler) -> None:
-        """`handler` takes over connections of applications, with their Opening and credentials."""
+        """`handler` takes over connections of applications and edges, with their Opening and credentials."""
         self._application_handler = handler
 
     def adopt(self, sock: socket.socket) -> None:
@@ -489,9 +489,9 @@ class Node:
             self._peers.accept(conn, opening)
         elif opening.role == opening_pb2.CONTACT:
             self._peers.answer_contact(conn, opening)
-        elif opening.role == opening_pb2.APPLICATION and not self._serving:
+        elif not self._serving:
             refuse(conn, NodeStopped(f"node {self.node_id} does not serve yet: it looks for its group"))
-        elif opening.role == opening_pb2.APPLICATION and self._application_handler is not None:
+        elif self._application_handler is not None:
             self._application_handler(conn, opening, conn.peer)
         else:
             conn.close()

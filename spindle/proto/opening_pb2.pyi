@@ -13,6 +13,7 @@ class Role(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PEER: _ClassVar[Role]
     APPLICATION: _ClassVar[Role]
     CONTACT: _ClassVar[Role]
+    EDGE: _ClassVar[Role]
 
 class Ability(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -24,6 +25,7 @@ UNKNOWN: Role
 PEER: Role
 APPLICATION: Role
 CONTACT: Role
+EDGE: Role
 NONE: Ability
 KEEPS_TYPES: Ability
 GIVES_LARGE: Ability

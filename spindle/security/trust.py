@@ -54,10 +54,10 @@ class Trust:
         self._contexts: tuple[ssl.SSLContext, ssl.SSLContext] | None = None  # as client, as server
 
     @classmethod
-    def of(cls, config: NodeConfig) -> Trust:
+    def of(cls, config: NodeConfig, role: str = NODE) -> Trust:
         """As [network] says. Raises ConfigError with what is wrong with its files."""
         if config.certificate is not None and config.certificate_key is not None and config.authority is not None:
-            trust = cls.of_certificates(config.certificate, config.certificate_key, config.authority)
+            trust = cls.of_certificates(config.certificate, config.certificate_key, config.authority, role)
             if config.node_id:
                 try:
                     assert trust.identity is not None

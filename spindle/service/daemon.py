@@ -1,4 +1,5 @@
-"""The daemon: one node as a process of its own, serving the applications of its host.
+"""The daemon: one node as a process of its own, serving the applications of its host; or an edge in its place
+(`spindle.service.edge`).
 
 Why so little is here: a daemon and an embedded node are the same `serve()`; what a process adds is signals, log lines,
 readiness and an exit code.
@@ -29,6 +30,7 @@ import resource
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
@@ -117,14 +119,14 @@ class Face:
 
     def __init__(self, config: NodeConfig) -> None:
         self.context: dict[str, Any] = {"domain": config.domain_id, "node": config.node_id or None, "view": None}
-        self._manager = ServiceManager()
-        self._watchdog = Watchdog(self._manager)
+        self.manager = ServiceManager()
+        self._watchdog = Watchdog(self.manager)
 
     def starting(self, text: str) -> None:
         """No member yet, or not any more."""
         self.context["view"] = None
         self._watchdog.watch(None)
-        self._manager.status(text)
+        self.manager.status(text)
 
     def ready(self, attachments: Attachments) -> None:
         """The node is a member and takes applications."""
@@ -134,25 +136,32 @@ class Face:
         self.context.update(node=node.node_id, view=view.view_id)
         print(f"spindle: node {node.node_id} ready, domain {node.config.domain_id}, view {view.view_id}, "
               f"members {members}", flush=True)
-        self._manager.tell("READY=1", f"MAINPID={os.getpid()}", _status(node.node_id, view.view_id, members))
+        self.manager.tell("READY=1", f"MAINPID={os.getpid()}", _status(node.node_id, view.view_id, members))
         self._watchdog.watch(node.engine)
         self._watchdog.start()
         node.add_listener(self._heard)
         if not gc.get_freeze_count():
             settle_collector()
 
+    def edge_ready(self, path: Path) -> None:
+        """The daemon is an edge and takes applications."""
+        print(f"spindle: edge ready, domain {self.context['domain']}, at {path}", flush=True)
+        self.manager.tell("READY=1", f"MAINPID={os.getpid()}", "STATUS=looking for a node")
+        self._watchdog.start()
+        settle_collector()
+
     def stopping(self, final: bool) -> None:
         """The node stops; `final`: the process ends with it."""
         self._watchdog.watch(None)
         if final:
             self._watchdog.stop()
-            self._manager.tell("STOPPING=1", "STATUS=leaving the group")
+            self.manager.tell("STOPPING=1", "STATUS=leaving the group")
 
     def _heard(self, event: Event) -> None:
         if event.view is not None:
             self.context["view"] = event.view.view_id
             members = " ".join(map(str, event.view.node_ids))
-            self._manager.tell(_status(self.context["node"], event.view.view_id, members))
+            self.manager.tell(_status(self.context["node"], event.view.view_id, members))
 
 
 def _status(node_id: int, view_id: int, members: str) -> str:
@@ -166,10 +175,15 @@ async def _run(config: NodeConfig, face: Face) -> None:
     for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
-    LOG.info("process %d starts a node of domain %d in %s", os.getpid(), config.domain_id, config.runtime_dir,
-             extra=about(NODE_STARTS))
+    LOG.info("process %d starts %s of domain %d in %s", os.getpid(), "an edge" if config.edge_nodes else "a node",
+             config.domain_id, config.runtime_dir, extra=about(NODE_STARTS))
     for unknown in config.unknown_names():
         LOG.warning("%s: this host knows none of that name, so nobody is meant", unknown)
+    if config.edge_nodes:
+        from spindle.service.edge import serve_edge
+
+        await serve_edge(config, stopping, face)
+        return
     face.starting(f"looking for the group of domain {config.domain_id}")
     if config.rejoin:
         await _serve_lives(config, stopping, face)
@@ -216,7 +230,7 @@ def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[flo
             return  # a terminal that goes away sends more than one, and never in order to insist
         LOG.warning("%s again: ending at once, without leaving the group", number.name)
         os._exit(128 + number)
-    LOG.info("%s: leaving the group", number.name, extra=about(NODE_LEAVES, signal=number.name))
+    LOG.info("%s: ending", number.name, extra=about(NODE_LEAVES, signal=number.name))
     stopping.set()
 
 

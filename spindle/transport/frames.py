@@ -157,6 +157,10 @@ class FrameDecoder:
         if fd_count > self.limits.fds_max:
             raise WireError(f"a frame with {fd_count} descriptors is over the limit of {self.limits.fds_max}")
 
+    def rest(self) -> bytes:
+        """What came of the incomplete frame."""
+        return bytes(self._buffer)
+
     def close(self) -> None:
         """Closes descriptors of the incomplete frame."""
         close_all(self._fds)

@@ -260,26 +260,8 @@ class Network:
     # --- going out
 
     async def control(self, address: str, timeout_s: float) -> Connection:
-        """A control connection to host:port, authenticated but not introduced. Raises SpindleError."""
-        sock = await self._connect(address, timeout_s)
-        try:
-            if self._trust.mode == PLAIN_MODE:
-                self._trust.check_plain(address_text(sock.getpeername()))
-                await asyncio.get_running_loop().sock_sendall(sock, PLAIN)
-                return Connection(sock, label=f"the node at {address}")
-            from spindle.security.tls import secured
-
-            stream, identity = await secured(sock, self._trust, server_side=False, timeout_s=timeout_s)
-            return Connection(sock, label=f"the node at {address}", stream=stream,
-                              peer=NetworkPeer.of(sock, identity))
-        except OSError as error:
-            sock.close()
-            if isinstance(error, SpindleError):
-                raise
-            raise ConnectionEnded(f"the connection to {address} broke: {error}") from error
-        except BaseException:
-            sock.close()
-            raise
+        """As the function of this name."""
+        return await _introduced(await self._connect(address, timeout_s), address, self._trust, timeout_s)
 
     async def data(self, address: str, hello: DataHello, token: bytes, timeout_s: float) -> int:
         """The descriptor of a data connection. Raises ConnectionEnded."""
@@ -313,33 +295,7 @@ class Network:
             protect(sock, _proof(token, b"keys", packed), server_side)
 
     async def _connect(self, address: str, timeout_s: float) -> socket.socket:
-        """Raises ConnectionEnded if nobody is there, or whoever is does not answer; NoResources."""
-        loop = asyncio.get_running_loop()
-        host, port = split_address(address)
-        problem: Any = "its name has no address"
-        try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
-        for family, kind, protocol, _, where in found:
-            try:
-                sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
-            except OSError as error:
-                raise shortage(error, f"a connection to {address}") or ConnectionEnded(
-                    f"{address} cannot be reached: {error.strerror}") from error
-            try:
-                await within(timeout_s, loop.sock_connect(sock, where))
-                _prepare(sock, self._config.suspect_timeout_s)
-                return sock
-            except (asyncio.TimeoutError, TimeoutError):
-                problem = f"no answer within {timeout_s:g} s"
-            except OSError as error:
-                problem = os.strerror(error.errno) if error.errno else error  # asyncio puts the address into the text
-            except BaseException:
-                sock.close()
-                raise
-            sock.close()
-        raise ConnectionEnded(f"{address} cannot be reached: {problem}")
+        return await _connected(address, timeout_s, self._config.suspect_timeout_s)
 
     # --- ending
 
@@ -358,6 +314,62 @@ class Network:
         """Returns when the tasks that close() has cancelled are over; a loop that ends before would warn of each."""
         if others := self._introducing - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=ENDING_TIMEOUT_S)
+
+
+async def control(address: str, trust: Trust, timeout_s: float, suspect_timeout_s: float) -> Connection:
+    """A control connection to host:port, authenticated but not introduced. Raises SpindleError."""
+    return await _introduced(await _connected(address, timeout_s, suspect_timeout_s), address, trust, timeout_s)
+
+
+async def _introduced(sock: socket.socket, address: str, trust: Trust, timeout_s: float) -> Connection:
+    """The connection that is to be on this socket. Raises SpindleError; the socket is closed then."""
+    try:
+        if trust.mode == PLAIN_MODE:
+            trust.check_plain(address_text(sock.getpeername()))
+            await asyncio.get_running_loop().sock_sendall(sock, PLAIN)
+            return Connection(sock, label=f"the node at {address}")
+        from spindle.security.tls import secured
+
+        stream, identity = await secured(sock, trust, server_side=False, timeout_s=timeout_s)
+        return Connection(sock, label=f"the node at {address}", stream=stream, peer=NetworkPeer.of(sock, identity))
+    except OSError as error:
+        sock.close()
+        if isinstance(error, SpindleError):
+            raise
+        raise ConnectionEnded(f"the connection to {address} broke: {error}") from error
+    except BaseException:
+        sock.close()
+        raise
+
+
+async def _connected(address: str, timeout_s: float, suspect_timeout_s: float) -> socket.socket:
+    """Raises ConnectionEnded if nobody is there, or whoever is does not answer; NoResources."""
+    loop = asyncio.get_running_loop()
+    host, port = split_address(address)
+    problem: Any = "its name has no address"
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
+    for family, kind, protocol, _, where in found:
+        try:
+            sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
+        except OSError as error:
+            raise shortage(error, f"a connection to {address}") or ConnectionEnded(
+                f"{address} cannot be reached: {error.strerror}") from error
+        try:
+            await within(timeout_s, loop.sock_connect(sock, where))
+            _prepare(sock, suspect_timeout_s)
+            return sock
+        except (asyncio.TimeoutError, TimeoutError):
+            problem = f"no answer within {timeout_s:g} s"
+        except OSError as error:
+            problem = os.strerror(error.errno) if error.errno else error  # asyncio puts the address into the text
+        except BaseException:
+            sock.close()
+            raise
+        sock.close()
+    raise ConnectionEnded(f"{address} cannot be reached: {problem}")
 
 
 def _prepare(sock: socket.socket, suspect_timeout_s: float) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 OPENING_BYTES_MAX = 4096
 SAY_FULL_S = 1.0  # between two lines about places that are all taken: who floods a node is not to fill its log
-ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
+ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT, opening_pb2.EDGE)
 NO_OPENING = "the first frame was not an Opening; this socket is for Spindle's nodes and applications"
 LOG = logging.getLogger("spindle.node")
 
@@ -86,9 +86,7 @@ class Reception:
 
     async def _hear(self, conn: Connection) -> None:
         try:
-            frame = await conn.receive(self._timeout_s)
-            frame.close_fds()
-            self._admit(conn, _opening(frame.body))
+            self._admit(conn, await opening_of(conn, self._timeout_s))
         except ConnectionEnded as error:
             # Somebody only looked whether we are alive; one that stops in the middle of a frame is worth a line.
             LOG.log(logging.DEBUG if error.clean else logging.WARNING, "%s went away: %s", conn.peer, error)
@@ -120,6 +118,13 @@ def refuse(conn: Connection, error: BaseException) -> None:
         conn.send(opening_pb2.OpeningReply(
             magic=MAGIC, protocol=PROTOCOL, kind=kind, message=text, release=__version__).SerializeToString())
     conn.close()
+
+
+async def opening_of(conn: Connection, timeout_s: float) -> opening_pb2.Opening:
+    """What a connection says first. Raises ProtocolMismatch, and as `receive`."""
+    frame = await conn.receive(timeout_s)
+    frame.close_fds()
+    return _opening(frame.body)
 
 
 def _opening(body: bytes) -> opening_pb2.Opening:

@@ -392,6 +392,21 @@ class Connection:
         """Closes at once; what is still queued is dropped (await drain(0) first to keep it). Idempotent."""
         self._end(None)
 
+    def detach(self) -> tuple[socket.socket, bytes]:
+        """Ends the connection, not its socket: that is the caller's now, with what has come and nobody has received.
+        Nothing may wait to be sent, and there may be no stream."""
+        assert not self.closed and not self._out and self._stream is None
+        self.closed = True
+        if self._drip is not None:
+            self._drip.cancel()
+        self._loop.remove_reader(self._fd)
+        early = b"".join(encode(frame.body) for frame in self._frames) + self._decoder.rest()
+        for frame in self._frames:
+            frame.close_fds()
+        self._frames.clear()
+        self._decoder.close()
+        return self._sock, early
+
     def take_arrived(self) -> None:
         """Hands over what has arrived by now, as far as one look takes it."""
         if not self.closed:

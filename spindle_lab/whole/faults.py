@@ -42,6 +42,8 @@ class Faults:
             kinds += [self.lose_power, self.lose_power, self.disk_full, self.disk_fails, self.disk_slow]
         if any(isinstance(one, RemoteProgram) for one in self.world.programs):
             kinds += [self.kill_relay] * 4 + [self.reset] * 4 + [self.cut_off, self.cut_off, self.halt_remote]
+        if self.world.edge is not None:
+            kinds += [self.world.edge.kill] * 2
         if self.world.objects is not None:
             kinds += [self.new_replica] * 4 + [self.kill_donor] * 2 + [self.kill_all_nodes]
         kind = rng.choice(kinds)

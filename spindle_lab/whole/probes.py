@@ -4,7 +4,9 @@ from __future__ import annotations
 
 EXPECTED = (
     "a program without a node has found one",
+    "a program without a node has found one through an edge",
     "a program without a node hears of turned",
+    "an edge dies",
     "a late reader gets the last messages of each key",
     "a table of keys is what it should be",
     "a key that is over is kept for a while",

@@ -105,12 +105,17 @@ class RemoteProgram(Program):
         ids = [one.node_id for one in world.nodes]
         rng.shuffle(ids)
         addresses = tuple(world.endpoint(node_id) for node_id in ids[: rng.choice((1, 2, 5, 5))])
+        if world.edge is not None:
+            addresses = rng.choice(((str(world.edge.path),), (str(world.edge.path),), addresses,
+                                    (str(world.edge.path), *addresses)))
         self.patience_s = rng.choice((0.0, 1.0, None, None))
         self.detaches = False
         nodes = NodeAddresses(addresses, plain=True) if world.guard is None else world.guard.addresses(addresses)
         session: RemoteSession = attach_remote(nodes, name=str(self.process),
                                                patience_s=self.patience_s)  # type: ignore[assignment]
         world.met("a program without a node has found one")
+        if session.address.startswith("/"):
+            world.met("a program without a node has found one through an edge")
         if rng.random() < 0.3:
             session.add_listener(lambda event: world.met(f"a program without a node hears of {event.kind}"))
         return session

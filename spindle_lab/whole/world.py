@@ -26,6 +26,7 @@ from spindle_lab.whole import histories, journals
 from spindle_lab.whole.agreed import Agreed
 from spindle_lab.whole.checks import Checks
 from spindle_lab.whole.disk import Disk
+from spindle_lab.whole.edges import EdgeSlot
 from spindle_lab.whole.guarded import Guard, Guest, Stranger
 from spindle_lab.whole.liars import Liar
 from spindle_lab.whole.lines import Lines
@@ -69,6 +70,7 @@ class Setup:
     short_writes: bool
     remotes: int = 0  # of the programs, those on a host without a node
     far_ms: int = 0  # how far that is away, at most
+    edge: bool = False  # that host has an edge
     liars: int = 0  # beside the programs
     newer: bool = False  # lives of nodes begin with several versions of the group's settings
     guarded: bool = False  # there are keys and rules, and those who would like to get around them
@@ -121,6 +123,7 @@ class Setup:
             setup.limits = apart.randrange(1, 1 << 32)
         setup.grouped = setup.keyed and random.Random(f"grouped {seed}").random() < 0.5
         setup.typed = random.Random(f"typed {seed}").random() < 0.25
+        setup.edge = bool(setup.remotes) and not setup.guarded and random.Random(f"edge {seed}").random() < 0.4
         setup.large = hosts == 1 and random.Random(f"large {seed}").random() < 0.5
         return setup
 
@@ -161,6 +164,7 @@ class World:
         self.programs: list[Program] = []
         self.liars: list[Liar] = []
         self.guard = Guard(self) if setup.guarded else None
+        self.edge = EdgeSlot(self, OUTSIDE) if setup.edge else None
         self.agreed: Agreed | None = None
         system.on_pass, system.keep_back = self._on_pass, self.keep_back
         self._hosts = hosts
@@ -276,6 +280,8 @@ class World:
         first, late = self.nodes[:setup.nodes - setup.late], self.nodes[setup.nodes - setup.late:]
         for number, slot in enumerate(first):
             system.after(number * system.random.randrange(5 * MS), slot.start)
+        if self.edge is not None:
+            system.after(system.random.randrange(5 * MS), self.edge.start)
         from spindle_lab.whole.faults import Faults
 
         faults = Faults(self)
@@ -311,6 +317,8 @@ class World:
         for slot in self.nodes:
             if not slot.running and slot.wanted:
                 slot.start()
+        if self.edge is not None:
+            self.edge.start()
         self._until(self._together, 60_000, "all nodes serve in one group")
         self.finishing = True
         self.note("from now on nobody writes")
@@ -327,9 +335,13 @@ class World:
         self._until(lambda: not any(is_left(slot.attachments) for slot in self.nodes
                                     if slot.attachments is not None and slot.serving),
                     10_000, "nothing is left of what programs had open")
-        for slot in self.nodes:
-            if slot.loop is not None and slot.running:
-                slot.loop.complain()
+        for one in self._daemons:
+            if one.loop is not None and one.running:
+                one.loop.complain()
+        edge = self.edge
+        if edge is not None:
+            edge.leave()
+            self._until(lambda: edge is None or not edge.running, 10_000, "the edge has ended")
         order = [slot for slot in self.nodes if slot.running]
         system.random.shuffle(order)
         for slot in order:
@@ -386,10 +398,14 @@ class World:
                 if isinstance(error, Violation):
                     raise error
                 raise Violation("E1", f"{thread} failed: {type(error).__name__}: {error}") from error
-        for slot in self.nodes:
+        for slot in self._daemons:
             if slot.loop is not None and slot.loop.complaints:
                 complaint = slot.loop.complaints[0]
                 raise Violation("E1", f"{slot.process}: {complaint.get('message')}: {complaint.get('exception')!r}")
+
+    @property
+    def _daemons(self) -> list[NodeSlot | EdgeSlot]:
+        return [*self.nodes, *([self.edge] if self.edge is not None else [])]
 
     def _why(self) -> str:
         waits = [f"{one.process} is {one.doing}" for one in self.programs

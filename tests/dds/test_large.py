@@ -33,6 +33,7 @@ from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.idl.types import float32, sequence, uint8
 from tests.dds.test_sub import LONG
+from tests.spindle.edge.edges import edge_of
 from tests.spindle.hosts import hosts
 from tests.support import wait_until
 
@@ -61,14 +62,23 @@ def take(reader, count: int = 1):
     raise AssertionError(f"{len(found)} of {count} samples came")
 
 
-@pytest.fixture(params=["beside", "elsewhere"])
+@pytest.fixture(params=["beside", "elsewhere", pytest.param("at an edge", marks=pytest.mark.slow)])
 def two_nodes(request):
-    """Two participants with a node each: in their own process, or on hosts of their own, to which they connect."""
+    """Two participants with a node each: in their own process, or on hosts of their own, to which they connect, or an
+    edge of the host where they are."""
     if request.param == "beside":
         with DomainParticipant.embedded(node_id=1) as one, DomainParticipant.embedded(node_id=2) as two:
             yield one, two
         return
-    with hosts(request.getfixturevalue("runtime_dir"), 2) as running, \
+    directory = request.getfixturevalue("runtime_dir")
+    if request.param == "at an edge":
+        with hosts(directory, 2) as running, edge_of(directory / "1", running[:1]) as near, \
+                edge_of(directory / "2", running[1:]) as far, \
+                DomainParticipant(runtime_dir=near.directory) as one, \
+                DomainParticipant(runtime_dir=far.directory) as two:
+            yield one, two
+        return
+    with hosts(directory, 2) as running, \
             DomainParticipant.remote([running[0].address]) as one, \
             DomainParticipant.remote([running[1].address]) as two:
         yield one, two

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 
-from spindle.client.attaching import _check_opening
+from spindle.client.introducing import check_opening
 from spindle.config.loading import keys, parse_config
 from spindle.config.reference import toml_text
 from spindle.errors import (
@@ -114,7 +114,7 @@ def _decoded(pieces: list[bytes]) -> tuple[list[bytes], str]:
     return found, ""
 
 
-ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT)
+ROLES = (opening_pb2.PEER, opening_pb2.APPLICATION, opening_pb2.CONTACT, opening_pb2.EDGE)
 
 
 def _openings() -> Iterator[bytes]:
@@ -138,7 +138,7 @@ def opening(data: bytes) -> None:
     with contextlib.suppress(DecodeError):
         reply = opening_pb2.OpeningReply.FromString(data)
         with contextlib.suppress(SpindleError):
-            _check_opening(reply, PROTOCOL, "a node")
+            check_opening(reply, PROTOCOL, "a node")
         again = error_from_wire(*error_to_wire(error_from_wire(reply.kind, reply.message)))
         assert str(again) == reply.message
 

@@ -1,7 +1,8 @@
-"""Fuzz targets: applications on hosts without a node, at a running node; and what a node says to them."""
+"""Fuzz targets: applications on hosts without a node, at a running node; what that says to them; an edge's streams."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -11,14 +12,17 @@ from spindle.client.nodes import NodeAddresses
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_link import Link
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
+from spindle.edge.streams import Received, Streams
 from spindle.errors import SpindleError
 from spindle.group.codec import spec_to_wire
 from spindle.group.leases import Lease
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as attach
+from spindle.proto import edge_pb2 as eb
 from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.frames import Frame, encode
+from spindle.transport.opening import STREAM_BYTES
 from tests.fuzz.live import ANSWER_S, PLAIN, _opening, _requests, host
 from tests.fuzz.target import Cutter, in_blocks, target
 
@@ -116,4 +120,34 @@ def external_node(data: bytes) -> None:
     reader.close()
 
 
-__all__ = ["external_client", "external_node"]
+def _said() -> Iterator[bytes]:
+    """Blocks of messages about streams; before them 1 if it is the edge that hears them."""
+    close = eb.StreamFrame(close=eb.Close(stream=1, kind="WireError", text="over"))
+    data = [eb.StreamFrame(data=eb.Data(stream=number, content=bytes(700))) for number in (1, 2)]
+    opened = [eb.StreamFrame(open=eb.Open(stream=number)) for number in (1, 2)]
+    allowed = [eb.StreamFrame(allowed=eb.Allowed(streams=number)) for number in (2, 0)]
+    credit = eb.StreamFrame(credit=eb.Credit(stream=1, bytes=1))
+    for at_edge, said in ((0, [*opened, *data, eb.StreamFrame(), close]), (1, [*allowed[:1], *data, credit, close]),
+                          (1, allowed), (0, [opened[0], close, opened[1]])):
+        yield bytes([at_edge]) + in_blocks(one.SerializeToString() for one in said)
+
+
+@target(_said, message=lambda _: eb.StreamFrame, prefix=1)
+def streams(data: bytes) -> None:
+    """What an edge and its node say about streams: bounds hold, whatever comes."""
+    cutter = Cutter(data)
+    at_edge = cutter.number() == 1
+    end = Streams(lambda _: None, opens=at_edge, allowed=0 if at_edge else 2)
+    came: dict[int, int] = {}
+    with contextlib.suppress(SpindleError):
+        for body in cutter.blocks():
+            happened = end.take(body)
+            if at_edge and len(end) < min(2, end.allowed):
+                end.send(end.open(), b"x")
+            if isinstance(happened, Received):
+                came[happened.stream] = came.get(happened.stream, 0) + len(happened.content)
+                assert came[happened.stream] <= STREAM_BYTES
+            assert len(end) <= 2 and all(end.room(number) <= STREAM_BYTES for number in range(4))
+
+
+__all__ = ["external_client", "external_node", "streams"]

@@ -337,7 +337,7 @@ def test_a_start_imports_nothing_that_it_does_not_use(runtime_dir: Path) -> None
         daemon.stop()
     assert "spindle.node.node" in modules and len(modules) <= 400, f"{len(modules)} modules"
     unused = {"numpy", "rich", "mcap", "prometheus_client", "cryptography", "http", "logging_journald", "dds",
-              "spindle_lab", "spindle.journal.writer", "difflib", "tomllib", "tomli"}
+              "spindle_lab", "spindle.journal.writer", "spindle.edge.bundle", "difflib", "tomllib", "tomli"}
     assert unused & modules == set()
 
 
