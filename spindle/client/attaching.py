@@ -66,7 +66,7 @@ def attach(domain_id: int = 0, *, runtime_dir: str | os.PathLike[str] | None = N
     if second_choice is not None:
         return second_choice
     edge = base / f"domain-{domain_id}" / EDGE_SOCKET
-    if node_id is None and edge.exists():
+    if node_id is None and os.path.exists(edge):
         from spindle.client.remote import attach_remote
 
         return attach_remote([os.path.abspath(edge)], domain_id, name=name, patience_s=patience_s,
