@@ -8,6 +8,7 @@ topic whose members all die is another matter. The seed is in the test's name.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -22,6 +23,7 @@ from spindle.client import ReaderHandle, WriterHandle, attach
 from spindle.client.remote import attach_remote
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
+from tests.spindle.edge.edges import edge_of
 from tests.spindle.hosts import Host, hosts
 from tests.support import wait_until
 
@@ -150,15 +152,20 @@ def test_a_new_disk_knows_how_far_a_silent_writer_has_got(runtime_dir: Path, tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [Level.ATOMIC, Level.VOLATILE, Level.LOGGED], ids=lambda level: level.name.lower())
+@pytest.mark.parametrize("through", ["connections of their own", "an edge"])
 @pytest.mark.parametrize("seed", [7])
-def test_once_and_in_order_over_many_faults(runtime_dir: Path, tmp_path: Path, level: Level, seed: int) -> None:
+def test_once_and_in_order_over_many_faults(runtime_dir: Path, tmp_path: Path, level: Level, seed: int, through: str
+                                            ) -> None:
     pick = random.Random(seed)
     with (hosts(runtime_dir, 4, f'journal.dir="{tmp_path}"') as (*site, steady),
-          attach(runtime_dir=steady.directory) as beside):
+          attach(runtime_dir=steady.directory) as beside, contextlib.ExitStack() as stack):
+        edge = stack.enter_context(edge_of(runtime_dir, site)) if through == "an edge" else None
         sessions = []
         for k in range(CLIENTS):
             addresses = [host.address for host in site]
             pick.shuffle(addresses)
+            if edge is not None:
+                addresses = [str(edge.path)]
             sessions.append(attach_remote(addresses, name=f"client {k}", patience_s=None))
         sessions[0].declare_topic(TopicSpec("t", level=level, size_max=64,
                                             history_bytes=8 << 20 if level.keeps_history else 0))
