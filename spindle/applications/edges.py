@@ -58,8 +58,10 @@ class Edges:
 
         label = f"edge {name[:128] if name.isprintable() else '?'!r} of {conn.peer}"
         conn.label = label
-        bundle = Bundle(conn, opens=False, allowed=self._node.config.max_apps,
-                        on_open=lambda number: self._open(bundle, number))
+        config = self._node.config
+        # The edge counts, too: of one application more or less its programs are told by the quota.
+        allowed = config.max_apps if quota is None else min(config.max_apps, config.max_apps_per_user)
+        bundle = Bundle(conn, opens=False, allowed=allowed, on_open=lambda number: self._open(bundle, number))
         self._bundles[bundle] = None
         bundle.streams.allow()
         self._start(self._serve(bundle, label, quota))

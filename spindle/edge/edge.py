@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spindle.config.settings import NodeConfig
+    from spindle.edge.streams import Streams
     from spindle.security.trust import Trust
     from spindle.transport.wire import Connection
 
+SHARE = 0.75  # of the programs that the node takes of this host, for one user who doesn't run it
 FLUSH_S = 2.0  # for programs to be told that the edge ends, and for what they said to go
 LOG = logging.getLogger("spindle.edge")
 
@@ -175,9 +177,7 @@ class Edge:
     async def _open(self, conn: Connection, opening: opening_pb2.Opening, user: int) -> None:
         try:
             bundle = await self._uplink.bundle()
-            if len(bundle.streams) >= bundle.streams.allowed:
-                raise SpindleError(f"the node has {bundle.streams.allowed} programs of this host, its limit: end one, "
-                                   "or raise [limits] max_apps in the node's configuration")
+            self._check_places(bundle.streams, user)
         except SpindleError as error:
             refuse(conn, error)
             return
@@ -190,6 +190,18 @@ class Edge:
         line = ProgramLine(sock, self._left)
         self._lines[line] = user
         bundle.join(bundle.streams.open(), line, encode(opening.SerializeToString()) + early)
+
+    def _check_places(self, streams: Streams, user: int) -> None:
+        """Raises SpindleError if the node takes no more programs of this edge, or would take too few of other users."""
+        allowed = streams.allowed
+        if len(streams) >= allowed:
+            raise SpindleError(f"the node has {allowed} programs of this host, its limit: end one, or raise [limits] "
+                               "max_apps, max_apps_per_user in the node's configuration")
+        share = max(1, int(SHARE * allowed))
+        if not self._config.is_node_user(user) and list(self._lines.values()).count(user) >= share:
+            raise SpindleError(f"user {user} has {share} programs at the edge of this host; the node takes {allowed} "
+                               "of all its users together, and some places are left to the others: end one, or raise "
+                               "[limits] max_apps, max_apps_per_user in the node's configuration")
 
     def _left(self, line: Line) -> None:
         self._lines.pop(line, None)

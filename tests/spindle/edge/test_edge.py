@@ -424,14 +424,19 @@ def test_limits_are_told(runtime_dir: Path) -> None:
 
 @needs_root
 @pytest.mark.slow
-def test_other_users_come_as_the_access_list_says(runtime_dir: Path) -> None:
-    """Goal: the kernel says who a program is, and the edge lets it in or not, with few places for each user. Method: a
-    program that really is another user's opens connections and says what it is told."""
+@pytest.mark.parametrize(("node_options", "edge_options", "places", "why"), [
+    ([], ["--set", "limits.max_apps_per_user=2"], 2, "the limit: .* max_apps_per_user"),
+    (options(limits__max_apps=5), [], 3, "takes 5 of all its users"),
+], ids=["of the edge", "of the node"])
+def test_other_users_come_as_the_access_list_says(
+        runtime_dir: Path, node_options: list[str], edge_options: list[str], places: int, why: str) -> None:
+    """Goal: the kernel says who a program is, and the edge lets it in or not, with few places for each user, and some
+    left for others. Method: a program that really is another user's opens connections and says what it is told."""
     for directory in (runtime_dir, runtime_dir.parent):
         directory.chmod(0o755)
     program = """
         held = []
-        for _ in range(3):
+        for _ in range(4):
             held.append(socket.socket(socket.AF_UNIX))
             held[-1].settimeout(20)
             held[-1].connect(sys.argv[1])
@@ -441,9 +446,8 @@ def test_other_users_come_as_the_access_list_says(runtime_dir: Path) -> None:
     """
     said = opening_pb2.Opening(magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, name="stranger")
     frame = struct.pack("<IHH", said.ByteSize(), 0, 0) + said.SerializeToString()
-    with one_host(runtime_dir) as host, \
-            edge_of(runtime_dir, [host], "--set", f"access.allow_uids=[{STRANGER_UID}]",
-                    "--set", "limits.max_apps_per_user=2") as edge:
+    with one_host(runtime_dir, *node_options) as host, \
+            edge_of(runtime_dir, [host], "--set", f"access.allow_uids=[{STRANGER_UID}]", *edge_options) as edge:
         def answers(uid: int) -> list[str]:
             run = subprocess.run(run_as(uid, program, str(edge.path), frame.hex()), capture_output=True, text=True,
                                  check=True, timeout=LONG_S)
@@ -453,8 +457,8 @@ def test_other_users_come_as_the_access_list_says(runtime_dir: Path) -> None:
         assert all("neither user" in one for one in answers(STRANGER_UID + 1))
         with attach(runtime_dir=edge.directory):
             replies = answers(STRANGER_UID)
-        assert replies[:2] == ["", ""]
-        assert re.search(rf"user {STRANGER_UID} has 2 programs at the edge .*max_apps_per_user", replies[2])
+        assert replies[:places] == [""] * places
+        assert re.search(rf"user {STRANGER_UID} has {places} programs at the edge .*{why}", replies[places])
 
 
 def _attaches(edge: EdgeHost, stack: contextlib.ExitStack) -> Session | None:
