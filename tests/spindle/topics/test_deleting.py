@@ -17,7 +17,8 @@ from spindle.errors import TopicInUse, TopicUnknown
 from spindle.group.events import TOPIC_ADDED, TOPIC_REMOVED
 from spindle.group.levels import Level
 from spindle.group.topics import TOPICS_MAX, TopicSpec
-from spindle.membership.messages import Rejected
+from spindle.membership.machine import Machine, Phase
+from spindle.membership.messages import Rejected, Role
 from spindle.node.node import Node
 from tests.spindle.node.test_node import take, write
 from tests.spindle.nodes import run_with_nodes
@@ -193,5 +194,51 @@ def test_what_is_declared_and_deleted_at_one_time_is_declared_again(runtime_dir:
         topics._until = deleted_meanwhile  # type: ignore[method-assign]
         await two.declare_topic(TopicSpec("t"))
         assert seen and two.topic("t") is not None
+
+    run_with_nodes(runtime_dir, 2, body)
+
+
+def test_an_opening_waits_until_the_role_in_the_deleted_topic_of_that_name_is_taken_back(runtime_dir: Path) -> None:
+    """The leader took the wish for the deleted topic for one for that which was declared next. Method: what a node does
+    when it hears of that, without the deletion: so the role is there that is about to be taken back."""
+
+    async def body(one: Node, two: Node) -> None:
+        await one.declare_topic(TopicSpec("t", level=Level.ATOMIC, window=8, size_max=64))
+        await asyncio.wait_for(has(two, "t", True), 10.0)
+        await two.open_reader("t", keep_all=True, from_history=False)
+        table = two._changes.topics
+        table._deleted.append(table.local.pop("t"))
+        table._give_up_opening("t")
+        assert table._wished["t"][0] == Role("t", False, False)  # openings know that it is to be taken back
+        table._drive()
+        while one._changes.topics._machine.phase is Phase.STABLE:  # until the leader has planned with it
+            await asyncio.sleep(0)
+        assert two.node_id in two.topic("t").members  # type: ignore[union-attr]
+        answer, was_member = table._answer, []
+        table._answer = lambda view: (was_member.append(two.node_id in view.topic("t").members), answer(view))[1]
+        reader = await asyncio.wait_for(two.open_reader("t", keep_all=True, from_history=False), 10.0)
+        assert was_member[0] is False and was_member[-1] is True  # it did not rely on the role that it had
+        writer = await one.open_writer("t")
+        await write(writer_of(one, writer), b"x")
+        assert await asyncio.wait_for(take(reader_of(two, reader), 1), 10.0) == [b"x"]
+
+    run_with_nodes(runtime_dir, 2, body)
+
+
+def test_a_node_in_a_minority_calls_no_topic_unknown(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others may have gone on and declared it. Method: the node takes itself for one of a minority, until it has
+    the topic."""
+
+    async def body(one: Node, two: Node) -> None:
+        alone = True
+        its = two._changes.topics._machine
+        monkeypatch.setattr(Machine, "in_minority", property(lambda machine: alone and machine is its))
+        opening = asyncio.ensure_future(two.open_writer("t"))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not opening.done()
+        await one.declare_topic(TopicSpec("t"))
+        alone = False
+        await asyncio.wait_for(opening, 10.0)
 
     run_with_nodes(runtime_dir, 2, body)
