@@ -13,7 +13,8 @@ first then begins another one.
 
 How a logged object is lost whole: all nodes died before its beginning was on disk, and its replicas live on. What they
 say of it until they hear of that is no evidence. So who knows that it has read all that the topic ever had (the topic
-keeps twice as much) goes by that: the first GENESIS in it began the object, and if there is none, it writes one.
+keeps twice as much, and all who speak of an object have come in it, or say that they have no state) goes by that: the
+first GENESIS in it began the object, and if there is none, it writes one.
 
 Rules: whatever an entry does depends on the order alone. A command is carried out once, though it may be in the order
 twice: each replica numbers its own. A replica that isn't live writes nothing that others could take for the object's.
@@ -33,6 +34,7 @@ BACKLOG_MAX = 256 << 20  # bytes of entries that are kept for a snapshot that is
 ALL_MAX = 16 << 20  # bytes of entries that are kept until it is known whether that is all that there ever was
 ENTRY_BYTES = 192  # of an entry beside its name and body, and of its record in a log, at most
 CANDIDATES_MAX = 64  # snapshots that are followed at a time
+EVIDENCE = (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK)  # that there is an object
 
 
 class Target(Protocol):
@@ -134,11 +136,11 @@ class Machine:
         self._read = False  # our JOIN has come back: we have had all that was kept
         self._evidence = False  # something that we have read says that there is an object, which began before that
         self._exists = False  # ... or had said so, when we last lost our place: we don't begin another one
-        # All that we have read until our JOIN, and its bytes; None: more than half of what the topic keeps, or than
-        # ALL_MAX, or no more needed. Only of a logged object: of others we don't know how much their topic keeps.
+        # All that we have read, and its bytes; None: more than half of what the topic keeps, or than ALL_MAX, or no
+        # more needed. Only of a logged object: of others we don't know how much their topic keeps.
         self._all: list[tuple[Entry, int, int]] | None = [] if snapshot_every else None
         self._all_bytes = 0
-        self._has_all = False  # the topic had forgotten nothing when our JOIN came back
+        self._has_all = False  # we have read all that the topic ever had
         self._number = 0  # of our last command
         self._backlog: list[tuple[Entry, int, int]] = []
         self._backlog_bytes = 0
@@ -228,16 +230,20 @@ class Machine:
         if self.agreed is None:
             self._look_for_state(entry, timestamp, size)
         joined = entry.origin == self.me and entry.kind == Kind.JOIN and entry.number == self._joins
+        found = False
         if joined and not self._read:
             self._read = True
             self._look_at_all()
+        elif self.phase is Phase.WAITING and entry.kind in (Kind.JOIN, Kind.WANT, Kind.GENESIS):
+            found = self._look_at_all()
         # What we wanted to begin isn't begun if somebody has spoken of an object before that came.
         vain = entry.origin == self.me and entry.kind == Kind.GENESIS and self._read and self.phase is Phase.READING
-        if (joined or vain) and self.agreed is None:
+        if (joined or vain or found) and self.agreed is None:
             self._ask()
         if self.agreed is not None and self._read and (
                 self.phase in (Phase.READING, Phase.WAITING) or (joined and self.phase is Phase.ENTERING)):
             self.phase = Phase.ENTERING
+            self._all = None
             self._send(Kind.LIVE)
         return effects
 
@@ -248,12 +254,14 @@ class Machine:
             if self._all_bytes > min(SPAN_MAX * self._snapshot_every, ALL_MAX):
                 self._all = None
 
-    def _look_at_all(self) -> None:
-        """Our JOIN has come back."""
+    def _look_at_all(self) -> bool:
+        """Our JOIN has come back, or what somebody else says of himself. True: we go by what we have read."""
+        if self._all is None or not self._is_whole(self._all):
+            return False
         everything, self._all = self._all, None
-        self._has_all = everything is not None
-        if everything is None or self.agreed is not None:
-            return
+        self._has_all = True
+        if self.agreed is not None:
+            return False
         self._evidence = self._exists = False
         self._forget_backlog()
         for one in everything:
@@ -261,6 +269,20 @@ class Machine:
                 self._look_for_state(*one)
             elif self.phase is not Phase.STOPPED:
                 self._carry_out(*one)
+        return True
+
+    def _is_whole(self, entries: list[tuple[Entry, int, int]]) -> bool:
+        """All who speak of an object came first in these entries, or have said since that they have no state. Otherwise
+        the topic has forgotten something: journals may have kept less than they should, and who has the state lives."""
+        came, speak = {self.me}, set()
+        for entry, _, _ in entries:
+            if entry.kind == Kind.JOIN and entry.number == 1:
+                came.add(entry.origin)
+            elif entry.kind in (Kind.WANT, Kind.GENESIS):
+                speak.discard(entry.origin)
+            elif entry.kind in EVIDENCE:
+                speak.add(entry.origin)
+        return speak <= came
 
     def _ask(self) -> None:
         if self._evidence or self._exists:
@@ -277,7 +299,7 @@ class Machine:
             self.agreed = Agreed(lineage=entry.origin)
             self._forget_backlog()
             return
-        if entry.kind in (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK) and not self._has_all:
+        if entry.kind in EVIDENCE and not self._has_all:
             self._evidence = True
         if self._candidates:
             self._backlog.append((entry, timestamp, size))

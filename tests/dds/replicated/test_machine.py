@@ -12,7 +12,7 @@ import dataclasses
 import pytest
 
 from dds.replicated.agreed import ORIGINS_MAX, Agreed, Check
-from dds.replicated.machine import Phase
+from dds.replicated.machine import SPAN_MAX, Phase
 from dds.replicated.messages import NONE, Entry, Kind
 from tests.dds.replicated.model import World
 
@@ -236,6 +236,42 @@ def test_an_object_of_which_nothing_was_on_disk_begins_anew(hear: str) -> None:
     world.settle()
     assert late.machine.phase is Phase.LIVE and late.carrier.object.marks == one.carrier.object.marks
     assert [text for _, text, _ in one.carrier.object.marks] == ["anew"]
+
+
+def test_what_is_kept_until_it_is_known_whether_that_is_all_has_a_bound() -> None:
+    world = World(1, snapshot_every=700)
+    one = world.come()
+    kept = []
+    for k in range(100):
+        entry = Entry(Kind.CHECK, b"s" * 16, NONE, k)  # of somebody else, who came before what is kept
+        one.conduct.came(entry, 1)
+        kept.append(one.machine._all_bytes if one.machine._all is not None else 0)
+    assert max(kept) <= SPAN_MAX * 700 and kept[-1] == 0
+
+
+@pytest.mark.parametrize("left", ["it lives", "its node has gone", "it is dead"])
+def test_a_small_part_of_an_object_is_not_taken_for_all_of_it(left: str) -> None:
+    """Goal: where journals have kept less than they should, nobody begins another object beside the one that there is,
+    nor in the place of one that is lost. Method: a newcomer that finds a few entries of a replica, which lives, joins
+    anew with its state, or is dead."""
+    world = World(1, snapshot_every=1 << 16, keeps=3 if left == "its node has gone" else 2)
+    one = world.come()
+    world.settle()
+    for k in range(3):
+        one.command(str(k))
+    world.settle()
+    if left == "its node has gone":
+        one.lose_node()
+        one.write(9)
+    one.alive = left != "it is dead"
+    late = world.come()
+    assert late.at > 2
+    world.settle()
+    assert kinds(world).count(Kind.GENESIS) == 1
+    if one.alive:
+        assert late.machine.phase is Phase.LIVE and late.carrier.object.marks == one.carrier.object.marks
+    else:
+        assert late.machine.phase is Phase.WAITING
 
 
 def test_who_begins_an_object_too_late_waits_for_the_one_that_there_is() -> None:
