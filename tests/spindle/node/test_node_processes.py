@@ -281,6 +281,7 @@ def test_a_member_whose_control_loop_hangs_is_cast_out(crew: Any) -> None:
     of one of three hangs for good; the others go on without it, and not before it has been given its time."""
     timeout_s = 0.5  # longer than a busy machine keeps a whole process waiting
     nodes = {node_id: crew(node_id, suspect_timeout_s=timeout_s) for node_id in (1, 2, 3)}
+    common_view(nodes)  # one that hangs before it has the view of all gives no sign of life in that
     nodes[1].send("hang", for_s=600)
     began = time.monotonic()
     wait_until(lambda: members(nodes[2]) == members(nodes[3]) == [2, 3], 30, what="a view without node 1")
