@@ -150,7 +150,12 @@ class Driver:
         future: Future[Any] = Future()
         deadline = Deadline(timeout_ns)
         while True:
-            with self._writing:
+            left_s = deadline.left_s()
+            # Whoever else writes may be waiting for room, and for longer than this may.
+            if not self._writing.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
+                raise DDSTimeout(f"{self.name}: the command was not written: others of this replica wait for room, "
+                                 f"within {timeout_ns / 1e9:g} s")
+            try:
                 with self._lock:
                     self._check()
                     if most is not None and self._conduct.in_flight >= most:
@@ -167,6 +172,8 @@ class Driver:
                             self._changed.notify_all()
                         raise
                     return future
+            finally:
+                self._writing.release()
             # Not under `_writing`: after the death of a node, others must write before there is room.
             with self._changed:
                 if not self._changed.wait_for(lambda: self._ended is not None or not self._conduct.holds_back,
@@ -241,7 +248,7 @@ class Driver:
         try:
             future = self._issue("", b"", timeout_ns, None)
         except DDSTimeout as late:
-            raise CallTimeout(str(late)) from late
+            raise CallTimeout(late.msg) from late
         error = None
         try:
             error = future.exception(deadline.left_s())

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dds import DataReader, DataWriter, DDSException, DDSSampleTooLarge, Topic, duration
+from dds import DataReader, DataWriter, DDSException, DDSSampleTooLarge, DDSTimeout, Topic, duration
 from dds.replicated import Object, Replica, ReplicaDiverged, StateLost, command, query
 from dds.replicated.messages import NONE, Entry, Kind
 from dds.rpc import CallTimeout, InvalidArguments, OutcomeUnknown
@@ -294,6 +294,39 @@ def test_a_condition_is_waited_for(pair) -> None:
         waiting = pool.submit(first.wait_for, lambda one: "go" in one.lines, duration(seconds=20))
         second.append("go")
         assert waiting.result(20)
+
+
+def test_a_command_waits_no_longer_than_it_may_for_others_that_write(pair) -> None:
+    first, _ = pair
+    with first._core._writing:
+        with pytest.raises(DDSTimeout, match="others of this replica"):
+            first.append.within(duration(milliseconds=50))("a")
+        with pytest.raises(CallTimeout, match="others of this replica"):
+            first.synchronize(duration(milliseconds=50))
+    assert first.append("b") == 1
+
+
+def test_what_is_owed_after_a_death_is_written_before_all_else_though_it_took_two_attempts(pair) -> None:
+    """Method: there is no room for what a node's death has others write again; then there is."""
+    first, second = pair
+    core = first._core
+    write, written = core._writer.write, []
+
+    def full(entry: Entry) -> None:
+        raise DDSTimeout("no room")
+
+    def watched(entry: Entry) -> None:
+        written.append(entry.kind)
+        write(entry)
+
+    core._writer.write = full
+    with core._writing, pytest.raises(DDSTimeout):
+        core._write_again()
+    core._writer.write = watched
+    assert first.append("a") == 1 and written[:3] == [Kind.GONE, Kind.JOIN, Kind.COMMAND]
+    assert first.append("b") == 2 and written.count(Kind.JOIN) == 1
+    second.synchronize()
+    assert second.all() == ["a", "b"]
 
 
 def test_synchronize_has_an_end(pair) -> None:
