@@ -46,7 +46,6 @@ class Link:
             self.conn.close()  # whoever reads it notices
             raise Lost from None
 
-
     def receive(self, silence_s: float) -> Frame:
         """The next frame, however long that takes. Raises TimeoutError if nothing comes for so long, SpindleError."""
         while True:

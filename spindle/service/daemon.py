@@ -174,7 +174,8 @@ async def _run(config: NodeConfig, face: Face) -> None:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-            loop.add_signal_handler(number, _on_signal, number, stopping, told_s)
+            loop.add_signal_handler(number, _on_signal, number, stopping, told_s,
+                                    "ending" if config.edge_nodes else "leaving the group")
     LOG.info("process %d starts %s of domain %d in %s", os.getpid(), "an edge" if config.edge_nodes else "a node",
              config.domain_id, config.runtime_dir, extra=about(NODE_STARTS))
     for unknown in config.unknown_names():
@@ -223,14 +224,14 @@ async def _serve_lives(config: NodeConfig, stopping: asyncio.Event, face: Face) 
         pause_s = min(2 * pause_s, REJOIN_PAUSE_MAX_S)
 
 
-def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[float]) -> None:
+def _on_signal(number: signal.Signals, stopping: asyncio.Event, told_s: list[float], what: str) -> None:
     told_s.append(time.monotonic())
     if stopping.is_set():
         if told_s[-1] - told_s[0] < SAME_REQUEST_S or number == signal.SIGHUP:
             return  # a terminal that goes away sends more than one, and never in order to insist
         LOG.warning("%s again: ending at once, without leaving the group", number.name)
         os._exit(128 + number)
-    LOG.info("%s: ending", number.name, extra=about(NODE_LEAVES, signal=number.name))
+    LOG.info("%s: %s", number.name, what, extra=about(NODE_LEAVES, signal=number.name))
     stopping.set()
 
 

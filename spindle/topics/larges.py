@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken
 AGAIN_S = 0.2  # after a sample could not be had
 SPARE = 256  # places of the node's table that are left to what others send
-EDGE_SIZE = 8  # bytes of each end of a sample that its entry has
+END_SIZE = 8  # bytes of each end of a sample that its entry has
 LOG = logging.getLogger("spindle.node")
 
 
@@ -93,9 +93,9 @@ class LargeSamples:
         limit, why = self.size_max(spec), "[topics] large_sample_max in the node's configuration"
         if limit < self._config.large_sample_max:
             why = "what a journal takes"
-        if not EDGE_SIZE <= size <= limit:
+        if not END_SIZE <= size <= limit:
             raise TopicLimit(f"topic {spec.name!r}: a sample of {size} bytes; {limit} are the most, {why}, and "
-                             f"{EDGE_SIZE} the least that doesn't go into a slot")
+                             f"{END_SIZE} the least that doesn't go into a slot")
 
     def size_max(self, spec: TopicSpec) -> int:
         """Bytes of the largest sample that a writer may have."""
@@ -192,10 +192,10 @@ class LargeSamples:
         from spindle_core.larges import make_entry
 
         try:
-            if size < EDGE_SIZE:
-                raise SampleUnfit(f"topic {topic!r}: a large sample has {EDGE_SIZE} bytes at least, not {size}")
+            if size < END_SIZE:
+                raise SampleUnfit(f"topic {topic!r}: a large sample has {END_SIZE} bytes at least, not {size}")
             memory.seal(fd)
-            first, last = os.pread(fd, EDGE_SIZE, 0), os.pread(fd, EDGE_SIZE, size - EDGE_SIZE)
+            first, last = os.pread(fd, END_SIZE, 0), os.pread(fd, END_SIZE, size - END_SIZE)
         except BaseException:
             os.close(fd)
             raise
