@@ -26,6 +26,7 @@ from spindle.proto import relay_pb2 as rb
 from spindle.transport.opening import EDGE_PROTOCOL, MAGIC, STREAM_BYTES
 from spindle.transport.wire import encode
 from tests.spindle.client.remote_site import LONG_S, declare, more, one_host, options
+from tests.spindle.frames import receive_frame
 from tests.spindle.hosts import Host
 from tests.support import wait_until
 
@@ -65,17 +66,7 @@ class RawEdge:
             magic=MAGIC, role=role, protocol=PROTOCOL_VERSION, name=f"program {stream}").SerializeToString()))
 
     def receive(self) -> bytes:
-        length, _, _ = struct.unpack("<IHH", self._exactly(8))
-        return self._exactly(length)
-
-    def _exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            some = self.sock.recv(count - len(data))
-            if not some:
-                raise EOFError
-            data += some
-        return data
+        return receive_frame(self.sock)
 
     def next(self, *kinds: str) -> eb.StreamFrame:
         """The next message of one of these kinds."""

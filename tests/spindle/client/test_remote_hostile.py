@@ -24,6 +24,7 @@ from spindle.proto import opening_pb2
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.opening import MAGIC
 from tests.spindle.client.remote_site import LONG_S, declare, more
+from tests.spindle.frames import receive_frame
 from tests.spindle.hosts import Host
 from tests.spindle.links.group import descriptors_of
 from tests.support import wait_until
@@ -61,17 +62,7 @@ class Hostile:
                 return pb.NodeFrame.FromString(side.node)
 
     def receive(self) -> bytes:
-        length, _, _ = struct.unpack("<IHH", self._exactly(8))
-        return self._exactly(length)
-
-    def _exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            more = self.sock.recv(count - len(data))
-            if not more:
-                raise EOFError
-            data += more
-        return data
+        return receive_frame(self.sock)
 
     def cut_off(self) -> str:
         """What the node said last, when it has closed."""

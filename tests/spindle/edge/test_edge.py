@@ -31,6 +31,7 @@ from spindle.transport.opening import MAGIC
 from tests.spindle.client.remote_site import LONG_S, declare, keys_of, more, one_host, options, with_certificates
 from tests.spindle.daemons import Daemon
 from tests.spindle.edge.edges import EdgeHost, edge_of
+from tests.spindle.frames import receive_frame
 from tests.spindle.hosts import Host, hosts
 from tests.spindle.large.group import pattern
 from tests.spindle.site import Site
@@ -318,17 +319,7 @@ class Hostile:
         self.send(rb.ClientSide(**side).SerializeToString())
 
     def receive(self) -> bytes:
-        length, _, _ = struct.unpack("<IHH", self._exactly(8))
-        return self._exactly(length)
-
-    def _exactly(self, count: int) -> bytes:
-        data = b""
-        while len(data) < count:
-            some = self.sock.recv(count - len(data))
-            if not some:
-                raise EOFError
-            data += some
-        return data
+        return receive_frame(self.sock)
 
     def refused(self) -> str:
         with contextlib.closing(self.sock):
