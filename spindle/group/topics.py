@@ -41,7 +41,7 @@ TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says ot
 TABLE_MESSAGES_MIN = 4  # of the largest; as many have room whatever history_bytes says
 TABLE_OVERHEAD = 192  # bytes that a message takes there beside its payload, at most
 SLOT_OVERHEAD = 64  # bytes of a slot beside the payload: header, rounded up to a cache line
-RING_BYTES = 512 << 10  # what one sender's ring should take so that it stays in cache; the figure to tune
+RING_BYTES = 512 << 10  # what one sender's ring takes at least and never twice, so that it stays in cache
 WINDOW_CHOSEN_MIN = 8  # slots; below this a sender waits for every acknowledgement
 WINDOW_CHOSEN_MAX = 1024  # slots; more does not make batches larger in practice
 INBOX_BYTES = 512 << 10  # what one writer's inbox should take so that it stays in cache
@@ -58,9 +58,10 @@ def ring_bytes(window: int, size_max: int) -> int:
 
 
 def choose_window(size_max: int) -> int:
-    """Slots of a ring for messages of `size_max` bytes, so that the ring of one sender stays in cache."""
-    stride = size_max + SLOT_OVERHEAD
-    return max(WINDOW_CHOSEN_MIN, min(WINDOW_CHOSEN_MAX, RING_BYTES // stride))
+    """Slots of a ring for messages of `size_max` bytes: all that the ring has, so that a sender waits for memory that is
+    there anyway at no size; and as many as let the ring of one sender stay in cache."""
+    slots = -(-RING_BYTES // (size_max + SLOT_OVERHEAD))
+    return max(WINDOW_CHOSEN_MIN, min(WINDOW_CHOSEN_MAX, 1 << (slots - 1).bit_length()))
 
 
 def choose_inbox_slots(size_max: int) -> int:

@@ -18,11 +18,13 @@ from spindle.group.levels import Level
 from spindle.group.topics import (
     RING_BYTES,
     SIZE_MAX_DEFAULT,
+    SLOT_OVERHEAD,
     TIMING_WORD,
     WINDOW_CHOSEN_MAX,
     WINDOW_CHOSEN_MIN,
     TopicSpec,
     choose_window,
+    ring_bytes,
 )
 
 TABLE = TopicSpec("topic", level=Level.VOLATILE, timing=bytes([0, TIMING_WORD, *[0] * 254]),
@@ -77,10 +79,12 @@ def test_what_is_left_open_is_filled_in() -> None:
 
 
 @given(st.integers(1, 64 << 20))
-def test_chosen_window_keeps_the_ring_in_cache(size_max: int) -> None:
+def test_chosen_window_keeps_the_ring_in_cache_and_leaves_no_slot_of_it_out(size_max: int) -> None:
     window = choose_window(size_max)
     assert WINDOW_CHOSEN_MIN <= window <= WINDOW_CHOSEN_MAX
-    assert window == WINDOW_CHOSEN_MIN or window * size_max <= RING_BYTES
+    assert window == WINDOW_CHOSEN_MIN or ring_bytes(window, size_max) < 2 * RING_BYTES
+    assert ring_bytes(window, size_max) == window * (size_max + SLOT_OVERHEAD)
+    assert window == WINDOW_CHOSEN_MAX or ring_bytes(window, size_max) >= RING_BYTES
 
 
 def test_limits_travel_in_the_declaration() -> None:
