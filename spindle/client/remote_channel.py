@@ -39,6 +39,7 @@ from spindle.group.events import GONE, MISSED, TURNED, Event
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import Frame
+from spindle_core.slices import ask_for_short_slices
 
 if TYPE_CHECKING:
     from spindle.client.remote_larges import Sending
@@ -217,6 +218,7 @@ class RemoteChannel(RemoteRequests):
     # --- the pump
 
     def _pump(self) -> None:
+        ask_for_short_slices()
         while not self.ended:
             try:
                 if not self._move():

@@ -58,8 +58,8 @@ def ring_bytes(window: int, size_max: int) -> int:
 
 
 def choose_window(size_max: int) -> int:
-    """Slots of a ring for messages of `size_max` bytes: all that the ring has, so that a sender waits for memory that is
-    there anyway at no size; and as many as let the ring of one sender stay in cache."""
+    """Slots of a ring for messages of `size_max` bytes: all that the ring has, so that nobody waits for memory that is
+    there anyway, and as many as let the ring of one sender stay in cache."""
     slots = -(-RING_BYTES // (size_max + SLOT_OVERHEAD))
     return max(WINDOW_CHOSEN_MIN, min(WINDOW_CHOSEN_MAX, 1 << (slots - 1).bit_length()))
 

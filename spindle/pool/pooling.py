@@ -30,6 +30,7 @@ from spindle_core.links.exports import Exports
 from spindle_core.links.finder import FULL, Finder
 from spindle_core.links.pool import Pool
 from spindle_core.memory import Mapping
+from spindle_core.slices import ask_for_short_slices
 
 if TYPE_CHECKING:
     from spindle_core.links.directory import Entry
@@ -311,6 +312,7 @@ class Pooling:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _run(self) -> None:
+        ask_for_short_slices()
         try:
             while not self._stopping:
                 while self._work:

@@ -145,7 +145,7 @@ def limit(
 @click.option("--gap-us", type=click.FloatRange(0, 1e6), default=1000, show_default=True, help="Silence before each.")
 @json_option
 def wakeup(rounds: int, gap_us: float, as_json: bool) -> None:
-    """What one doorbell costs: the call that rings, and ring to wake-up of an idle thread."""
+    """What one doorbell costs: the call that rings, and ring to wake-up, on the same core and on an idle one."""
     from spindle_lab.bench import doorbell
 
     show(failing_clearly(lambda: doorbell.run(rounds, gap_us)), as_json)

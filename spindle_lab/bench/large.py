@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from spindle_core.slices import ask_for_short_slices
 from spindle_lab.bench import memcpy, pacing
 from spindle_lab.bench.app_run import Daemons
 from spindle_lab.bench.channel import Channel
@@ -82,6 +83,7 @@ def read_samples(port: Any, go: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
+    ask_for_short_slices()
     due_ns = time.monotonic_ns()
     for _ in range(go["count"]):
         pacing.sleep_until_ns(due_ns)
@@ -91,6 +93,7 @@ def write_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
+    ask_for_short_slices()
     times_ns: list[int] = []
     while len(times_ns) < go["count"]:
         for written_ns in port.take_small(STALL_TIMEOUT_S):

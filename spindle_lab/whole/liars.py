@@ -193,7 +193,7 @@ class Liar:
         """Well-formed requests that can't be granted."""
         assert self.session is not None
         rng, spec = self.rng, self.rng.choice(self.world.specs)
-        self.session.declare_topic(spec)  # else the other definition would be the topic's
+        self.session.declare_topic(spec)
         other = spec_to_wire(spec)
         other.size_max += 1
         ports: list[Reading | Writing] = [*self.world.checks.readings, *self.world.checks.writings]
@@ -208,7 +208,13 @@ class Liar:
             {"open_reader": pb.OpenReader(topic=spec.name, after=[pb.Position(view_id=n) for n in range(1025)])},
             {"open_reader": pb.OpenReader(topic=spec.name, guid=rng.choice(guids)[:16] if guids else b"x")},
             {}))
-        self.session._channel.request(2.0, **body)
+        # Of a topic that nobody has open and somebody deletes in between, the other definition would be the one.
+        held = "declare_topic" in body and self.session.open_reader(spec.name, keep_all=False, from_history=False)
+        try:
+            self.session._channel.request(2.0, **body)
+        finally:
+            if held:
+                held.close()
 
 
 def frame(body: bytes, fds: int = 0) -> bytes:

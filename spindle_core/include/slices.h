@@ -1,0 +1,40 @@
+/* The time slice that the scheduler gives a thread of the normal policies: sched_setattr(2), Linux 6.12 and later. */
+#ifndef SPINDLE_SLICES_H
+#define SPINDLE_SLICES_H
+
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Of the system, with a name of our own: glibc has none before 2.41. */
+struct spindle_sched_attr {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+enum { SPINDLE_POLICY_NORMAL = 0, SPINDLE_POLICY_BATCH = 3, SPINDLE_RESET_ON_FORK = 1 };
+
+static inline int spindle_get_attr(struct spindle_sched_attr *attr) {
+    memset(attr, 0, sizeof *attr);
+    return syscall(SYS_sched_getattr, 0, attr, (unsigned)sizeof *attr, 0u) == 0;
+}
+
+/* The calling thread's slice from now on; everything else stays. 1 if the kernel took it. A thread of another policy
+   (real time, idle) keeps what it has. */
+static inline int spindle_set_slice(uint64_t slice_ns) {
+    struct spindle_sched_attr attr;
+    if (!spindle_get_attr(&attr) || (attr.policy != SPINDLE_POLICY_NORMAL && attr.policy != SPINDLE_POLICY_BATCH))
+        return 0;
+    attr.size = sizeof attr;
+    attr.flags &= SPINDLE_RESET_ON_FORK;
+    attr.runtime_ns = slice_ns;
+    if (syscall(SYS_sched_setattr, 0, &attr, 0u) != 0 || !spindle_get_attr(&attr))
+        return 0;
+    return attr.runtime_ns == slice_ns;  /* older kernels take it and say 0 */
+}
+
+#endif
