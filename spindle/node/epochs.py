@@ -146,8 +146,10 @@ class NextEpoch:
             self._epoch = None
             short = shortage(error, f"view {view.view_id}")
             loop = asyncio.get_running_loop()
-            self._lack = short
+            first, self._lack = self._lack is None, short
             if short is not None and loop.time() < self._short_until:
+                if first:
+                    LOG.warning("%s; waiting up to %g s for it", short, SHORT_WAIT_S)
                 self._again = loop.call_later(REACH_AGAIN_S, self._make, view, ballot, rank)
                 return
             self._on_error(short or MembershipError(f"the memory of view {view.view_id} cannot be made: {error}"))

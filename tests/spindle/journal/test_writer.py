@@ -13,6 +13,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from mcap.reader import make_reader
 
 from spindle.errors import JournalError
 from spindle.journal import Journal, JournalBusy, JournalCorrupt, JournalWriteFailed, check_directory
@@ -190,6 +191,12 @@ def test_lives_of_one_group_go_on_in_one_file(tmp_path: Path) -> None:
     assert [(one.sender, one.writer) for one in got] == whose
     report = verify(tmp_path)
     assert report.ok and len(report.files) == 1 and report.files[0].closed
+    # Other tools take a channel for what its number was first said to be, so no number may be given twice.
+    with setup.journal.path.open("rb") as file:
+        summary = make_reader(file).get_summary()
+    assert summary is not None
+    channels = [(int(one.metadata["sender"]), int(one.metadata["writer"])) for one in summary.channels.values()]
+    assert sorted(channels) == sorted(set(whose))
 
     def next_number(**options: object) -> int:
         setup = Setup(tmp_path, held=(got[-1].view_id, got[-1].sequence), **options)

@@ -149,7 +149,8 @@ def test_a_shortage_that_passes_costs_nobody_anything(runtime_dir: Path) -> None
             session.declare_topic(TopicSpec("t", size_max=32 << 20))
             with memory(short.pid, 100 << 20):
                 opened = threads.submit(session.open_writer, "t")
-                wait_until(lambda: "prepared by" in session.status()["awaiting"], what="the group waits")
+                wait_until(lambda: "waiting up to 4 s for it" in short.log, what="the node waits")
+                assert "prepared by" in session.status()["awaiting"]
             opened.result(10)
         for daemon in group:
             assert members(runtime_dir, daemon) == (1, 2, 3)
