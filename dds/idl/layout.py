@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import sys
 import types
 import typing
 from typing import Any
@@ -117,7 +118,13 @@ def resolve_annotations(cls: type[Any], seen: set[type[Any]] | None = None) -> N
     if cls in seen:
         return
     seen.add(cls)
-    annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063  changed in place, below
+    if sys.version_info >= (3, 14):
+        try:
+            annotations = cls.__annotations__  # made when first asked for, in no __dict__ before, and never a base's
+        except NameError as error:
+            raise TypeError(f"a member type of {cls.__name__} can't be resolved: {error}") from None
+    else:
+        annotations = cls.__dict__.get("__annotations__", {})  # noqa: RUF063  changed in place, below
     if any(isinstance(one, str) for one in annotations.values()):
         try:
             hints = typing.get_type_hints(cls, include_extras=True)

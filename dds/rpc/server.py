@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import inspect
 import logging
 import os
 import queue
@@ -82,7 +83,7 @@ class Server:
         # The object's own methods: those of a class derived from the service may be coroutines where the service's
         # are not, or the other way round.
         self._coroutines = {one for one in self._interface.operations
-                            if asyncio.iscoroutinefunction(getattr(implementation, one))}
+                            if inspect.iscoroutinefunction(getattr(implementation, one))}
         if self._ordered and (workers > 1 or self._coroutines):
             raise TypeError(f"{self._interface.name} is ordered: its calls are carried out one after the other, so it "
                             "has one worker and no coroutine methods")

@@ -28,6 +28,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
@@ -101,6 +102,7 @@ def run_daemon(config: NodeConfig) -> int:
         asyncio.set_event_loop(None)
         _heed_no_more()
         loop.close()
+        _flush_or_drop()
 
 
 def _heed_no_more() -> None:
@@ -108,6 +110,20 @@ def _heed_no_more() -> None:
     loop removes its handlers, and a signal would kill the process then; a blocked one stays pending until the end.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+
+def _flush_or_drop() -> None:
+    """What nobody reads any more, as on a terminal that has gone, is dropped: else the interpreter, which flushes once
+    more at its end, would put 120 in place of the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+        except (AttributeError, ValueError):  # there was none from the start, or it is closed
+            pass
 
 
 def _about_end(error: Exception, exit_code: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
 
 REAL_SOCKET = socket.socket
-LEAST_BUFFER = 2048  # bytes that every buffer has room for
+# Bytes that every buffer has room for. A handshake of TLS and the answer that follows it are among them: from OpenSSL
+# 3.5 on a handshake has a key of ML-KEM, too (1,216 bytes).
+LEAST_BUFFER = 2048 + (1280 if ssl.OPENSSL_VERSION_INFO >= (3, 5) else 0)
 
 
 class SimSocket(REAL_SOCKET):

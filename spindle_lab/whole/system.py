@@ -14,8 +14,9 @@ import io
 import os
 import random
 import select
+import sys
 import weakref
-from asyncio import events
+from asyncio import events, tasks
 from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
 FIRST_PID = 1_000_000  # above what the kernel gives to real ones here
 REAL_EPOLL = select.epoll
+TASK_OF_THREAD = sys.version_info >= (3, 14)
 
 
 class PidFd:
@@ -286,13 +288,19 @@ class System(Turns):
         self._switch()
 
     def _switch(self) -> None:
-        """To whoever drives the simulation; the running loop of asyncio is this thread's own."""
+        """To whoever drives the simulation; the running loop of asyncio is this thread's own, and so is its task, which
+        from Python 3.14 on asyncio keeps for each thread of the system and no longer for each loop."""
         loop = events._get_running_loop()
+        task = None
+        if TASK_OF_THREAD and loop is not None:
+            task = tasks._swap_current_task(loop, None)  # type: ignore[attr-defined]
         events._set_running_loop(None)
         try:
             self.scheduler.switch()
         finally:
             events._set_running_loop(loop)
+            if task is not None:
+                tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]
 
     def watch(self, fd: int, who: Waiter) -> None:
         """`who` may run when this descriptor is readable."""

@@ -335,7 +335,8 @@ def test_a_start_imports_nothing_that_it_does_not_use(runtime_dir: Path) -> None
         modules = {line.rpartition("|")[2].strip() for line in lines}
     finally:
         daemon.stop()
-    assert "spindle.node.node" in modules and len(modules) <= 400, f"{len(modules)} modules"
+    most = 400 if sys.version_info < (3, 14) else 408  # whose library is cut into more modules
+    assert "spindle.node.node" in modules and len(modules) <= most, f"{len(modules)} modules"
     unused = {"numpy", "rich", "mcap", "prometheus_client", "cryptography", "http", "logging_journald", "dds",
               "spindle_lab", "spindle.journal.writer", "spindle.edge.bundle", "difflib", "tomllib", "tomli"}
     assert unused & modules == set()
