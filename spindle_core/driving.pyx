@@ -36,7 +36,6 @@ from spindle_core.inbox_writer cimport InboxWriter
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.reader cimport LogReader
-from spindle_core.slices cimport SLICE_NS, spindle_set_slice
 
 from spindle_core.ends import Loose
 from spindle_core.switches import Switches
@@ -117,7 +116,6 @@ cdef class Driving:
     def _run(self):
         cdef driver_t *d = &self.driver
         with nogil:
-            spindle_set_slice(SLICE_NS)
             drive(d)
 
     cdef int end_thread(self) except -1:

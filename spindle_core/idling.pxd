@@ -16,6 +16,7 @@ from spindle_core.state cimport TOPIC_WORDS, node_t
 cdef enum:
     LOOKS_BEFORE_YIELD = 4
     PATIENCE_NS = 150_000
+    BUSY_NS = 100_000            # of processor time from one sleep to the next: a busy thread, see slices.pxd
 
 
 cdef enum idling:

@@ -24,7 +24,8 @@ from spindle_core.atomics cimport (
 from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.events cimport event_sleep, event_wait, sched_yield
-from spindle_core.idling cimport GIVE_CORE_AWAY, LOOK_AGAIN, after_nothing, idling
+from spindle_core.idling cimport BUSY_NS, GIVE_CORE_AWAY, LOOK_AGAIN, after_nothing, idling
+from spindle_core.slices cimport SLICE_DEFAULT, SLICE_NS, spindle_set_slice
 from spindle_core.state cimport node_t
 
 cdef uint64_t NS_PER_MS = 1_000_000
@@ -134,9 +135,11 @@ cdef void drive(driver_t *d) noexcept nogil:
     cdef int done, idle = 0
     cdef idling what
     cdef uint32_t ticket
+    cdef uint64_t awake_from     # processor time of this thread when it woke up
+    cdef bint short = spindle_set_slice(SLICE_NS), slices = short
     resume_driving(d)
     read_clocks(d)
-    d.used_ns = thread_ns()
+    d.used_ns = awake_from = thread_ns()
     d.running = True
     while not u32_load_acquire(&d.stop):
         ticket = u32_load_acquire(&d.park)
@@ -171,15 +174,20 @@ cdef void drive(driver_t *d) noexcept nogil:
             if what == LOOK_AGAIN:
                 cpu_relax()
             elif what == GIVE_CORE_AWAY:
+                if short and d.used_ns - awake_from > BUSY_NS:
+                    spindle_set_slice(SLICE_DEFAULT)
+                    short = False
                 stop_driving(d)
                 sched_yield()
                 resume_driving(d)
                 d.used_ns = thread_ns()
                 now = monotonic_ns()
             else:
+                if slices and not short and d.used_ns - awake_from <= BUSY_NS:
+                    short = spindle_set_slice(SLICE_NS)
                 sleep(d)
                 read_clocks(d)
-                d.used_ns = thread_ns()
+                d.used_ns = awake_from = thread_ns()
                 now = last_work = monotonic_ns()
                 idle = 0
         before = now

@@ -23,7 +23,7 @@ static inline int spindle_get_attr(struct spindle_sched_attr *attr) {
     return syscall(SYS_sched_getattr, 0, attr, (unsigned)sizeof *attr, 0u) == 0;
 }
 
-/* The calling thread's slice from now on; everything else stays. 1 if the kernel took it. A thread of another policy
+/* The calling thread's slice from now on, 0: the system's; everything else stays. 1 if the kernel took it. A thread of another policy
    (real time, idle) keeps what it has. */
 static inline int spindle_set_slice(uint64_t slice_ns) {
     struct spindle_sched_attr attr;
@@ -34,7 +34,7 @@ static inline int spindle_set_slice(uint64_t slice_ns) {
     attr.runtime_ns = slice_ns;
     if (syscall(SYS_sched_setattr, 0, &attr, 0u) != 0 || !spindle_get_attr(&attr))
         return 0;
-    return attr.runtime_ns == slice_ns;  /* older kernels take it and say 0 */
+    return !slice_ns || attr.runtime_ns == slice_ns;  /* older kernels take it and say 0 */
 }
 
 #endif

@@ -15,6 +15,7 @@ import pytest
 
 from spindle_core.engine import Engine
 from spindle_core.slices import ask_for_short_slices
+from tests.spindle_core.cluster import Cluster, asleep
 from tests.support import wait_until
 
 ATTR = struct.Struct("IIQiIQQQ")  # struct sched_attr: size, policy, flags, nice, priority, runtime, deadline, period
@@ -57,6 +58,36 @@ def test_a_thread_that_shall_have_what_nobody_else_wants_keeps_that() -> None:
         return ask_for_short_slices(), attributes()[0]
 
     assert in_a_thread(ask) == (False, os.SCHED_IDLE)
+
+
+@needs_slices
+def test_a_predicate_thread_that_is_busy_has_the_system_s_slices_until_it_sleeps_again() -> None:
+    """Method: two nodes in full flow, from one that commits for as long as it takes; then single messages."""
+    cluster = Cluster(2)
+    writer = cluster.writer(0)
+    cluster.start()
+    try:
+        threads = [one.native_id or 0 for one in threading.enumerate() if one.name.startswith("spindle-predicates-")]
+        usual = attributes()[2]
+
+        def slices() -> list[int]:
+            return [attributes(one)[2] for one in threads]
+
+        def busy() -> bool:
+            for _ in range(100):
+                writer.write(b"x", timeout_s=30)
+            return usual in slices()
+
+        def single() -> bool:
+            wait_until(lambda: all(map(asleep, cluster.engines)))
+            writer.write(b"x", timeout_s=30)
+            return slices() == [SHORT_NS, SHORT_NS]
+
+        assert len(threads) == 2
+        wait_until(busy, 30, interval_s=0)
+        wait_until(single, 30)
+    finally:
+        cluster.stop()
 
 
 @needs_slices
