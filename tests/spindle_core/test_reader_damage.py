@@ -18,6 +18,7 @@ from spindle_core.reader import LogReader
 from tests.spindle_core.logs import (
     KIND_JUMP,
     LOG_CAPACITY,
+    LOG_OLDEST_INDEX,
     LOG_OLDEST_OFFSET,
     LOG_OLDEST_POSITION,
     LOG_VERSION,
@@ -34,6 +35,7 @@ from tests.spindle_core.logs import (
     payload,
     peek,
     poke,
+    stride,
 )
 
 Typed = message_type("Typed", __name__, "info", "bytes with an info")
@@ -91,6 +93,27 @@ def test_a_jump_to_itself_is_damage() -> None:
             reader.skip_to_last(0)
         with pytest.raises(CoreError, match="damaged"):
             reader.take_block(1)
+
+
+@pytest.mark.parametrize("way", ["take", "take_pairs", "take_with"])
+def test_what_the_log_has_given_up_is_not_returned_though_it_still_looks_whole(way: str) -> None:
+    """The log says that it has given up its oldest message before it writes over that. What was copied in between, or
+    later, may be half of it.
+
+    Method: say so in its place, and write over nothing."""
+    log = DeliveryLog(4096)
+    reader, _ = add_reader(log, False)
+    fill(log, 3, 100)
+    poke(log.mapping, LOG_OLDEST_POSITION, stride(100))
+    poke(log.mapping, LOG_OLDEST_OFFSET, stride(100))
+    poke(log.mapping, LOG_OLDEST_INDEX, 1)
+    got: list[bytes] = []
+    while reader.pending:
+        if way == "take_with":
+            got += reader.take_with(9, bytes, info_attribute=None)
+        else:
+            got += reader.take(9) if way == "take" else [one for one, _ in reader.take_pairs(9)]
+    assert (got, reader.lost) == ([payload(1, 100), payload(2, 100)], 1)
 
 
 def test_a_node_that_died_in_the_middle_of_a_change_is_noticed() -> None:
