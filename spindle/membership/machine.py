@@ -217,7 +217,9 @@ class Machine(Outside):
 
     def _part_with(self, member: Member) -> None:
         """A dead member of the installed view takes no part in it any more."""
-        assert self.view is not None and self._participants is not None
+        if self._participants is None:
+            return  # the end of one before it was this node's, too
+        assert self.view is not None
         rank = self.view.rank_of(member.node_id)
         if rank is None or self.view.members[rank].incarnation != member.incarnation:
             return
