@@ -150,8 +150,8 @@ FAULTS = st.lists(
     min_size=1, max_size=12)
 
 
-# Of two members that ended during a change one had left in order without this node, which ends for that: the other one's
-# end then found nothing to take it out of.
+# Two members end during a change, and one of them had left in order without this node, which ends for that: the other
+# one's end then finds nothing to take it out of.
 @example(seed=27884, shared=True, members=5, faults=[
     ("start", 6, 11, 1), ("role", 2, 6, 1), ("start", 1, 1, 1), ("start", 1, 1, 1), ("pause", 6, 5, 1),
     ("start", 1, 11, 1), ("crash", 5, 3, 1), ("start", 1, 9, 1), ("leave", 1, 6, 1)])
