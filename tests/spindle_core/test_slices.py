@@ -65,9 +65,10 @@ def test_a_predicate_thread_that_is_busy_has_the_system_s_slices_until_it_sleeps
     """Method: two nodes in full flow, from one that commits for as long as it takes; then single messages."""
     cluster = Cluster(2)
     writer = cluster.writer(0)
+    others = set(threading.enumerate())
     cluster.start()
     try:
-        threads = [one.native_id or 0 for one in threading.enumerate() if one.name.startswith("spindle-predicates-")]
+        threads = [one.native_id or 0 for one in set(threading.enumerate()) - others]
         usual = attributes()[2]
 
         def slices() -> list[int]:
@@ -94,9 +95,10 @@ def test_a_predicate_thread_that_is_busy_has_the_system_s_slices_until_it_sleeps
 def test_the_predicate_thread_has_short_slices_and_who_starts_it_has_not() -> None:
     before = attributes()
     engine = Engine(1)
+    others = set(threading.enumerate())
     engine.start()
     try:
-        thread = next(one for one in threading.enumerate() if one.name == "spindle-predicates-1")
+        (thread,) = set(threading.enumerate()) - others
         wait_until(lambda: attributes(thread.native_id or 0)[2] == SHORT_NS)
         assert attributes() == before
     finally:
