@@ -23,8 +23,8 @@ static inline int spindle_get_attr(struct spindle_sched_attr *attr) {
     return syscall(SYS_sched_getattr, 0, attr, (unsigned)sizeof *attr, 0u) == 0;
 }
 
-/* The calling thread's slice from now on, 0: the system's; everything else stays. 1 if the kernel took it. A thread of another policy
-   (real time, idle) keeps what it has. */
+/* The calling thread's slice from now on, 0: the system's; everything else stays. 1 if the kernel took it. A thread of
+   another policy (real time, idle) keeps what it has. */
 static inline int spindle_set_slice(uint64_t slice_ns) {
     struct spindle_sched_attr attr;
     if (!spindle_get_attr(&attr) || (attr.policy != SPINDLE_POLICY_NORMAL && attr.policy != SPINDLE_POLICY_BATCH))
