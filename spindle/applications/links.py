@@ -224,6 +224,8 @@ class ApplicationLinks:
             if isinstance(error, SpindleError):
                 raise
             raise ConnectionEnded(f"node {wanted.writer}, which was to write, has gone") from error
+        except OSError as error:  # the RDMA device takes no more memory
+            raise shortage(error, f"region {wanted.name!r}") or NoResources(str(error)) from error
         if self.ended:
             await pooling.do(lambda: pooling.exports.end(wanted.name, time.monotonic_ns()))
             return None

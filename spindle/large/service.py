@@ -37,7 +37,7 @@ class NodeLarge:
     """See the module's text. `stop()` is idempotent."""
 
     def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network | None,
-                 endpoint_of: Callable[[int], str], spawn: Callable[..., Any],
+                 member_of: Callable[[int], Member | None], spawn: Callable[..., Any],
                  bytes_max: int = UNFINISHED_BYTES_MAX, silence_s: float = SILENCE_S) -> None:
         self.store = Store()
         self._loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ class NodeLarge:
         if network is not None:
             from spindle.large.ways import Ways
 
-            self.ways = self.bringing.ways = Ways(domain_id, me, peers, network, endpoint_of, self.bringing.find)
+            self.ways = self.bringing.ways = Ways(domain_id, me, peers, network, member_of, self.bringing.find)
         self.store.watchers += [self._more, self._came]
 
     async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False,

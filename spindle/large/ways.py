@@ -37,13 +37,13 @@ LOG = logging.getLogger("spindle.large")
 
 
 class Ways:
-    """See the module's text. `find` tells what this node has of a sample, on any thread; `endpoint_of` where a node
-    listens for others, "" if nowhere. On the event loop, but for changed()."""
+    """See the module's text. `find` tells what this node has of a sample, on any thread; `member_of` who a
+    node is, while it is a member. On the event loop, but for changed()."""
 
-    def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network, endpoint_of: Callable[[int], str],
-                 find: Find) -> None:
+    def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network,
+                 member_of: Callable[[int], Member | None], find: Find) -> None:
         self._domain_id, self._me, self._peers = domain_id, me, peers
-        self._network, self._endpoint_of, self._find = network, endpoint_of, find
+        self._network, self._member_of, self._find = network, member_of, find
         self._readers: dict[Peer, Reader] = {}
         self._opening: dict[Peer, asyncio.Task[Reader]] = {}
         self._answers: dict[int, tuple[Peer, asyncio.Future[bytes]]] = {}  # tokens that are asked for, by number
@@ -86,7 +86,9 @@ class Ways:
             raise SampleMissing(f"node {peer.node_id} accepts no data connection")
         hello = DataHello(self._domain_id, self._me.node_id, self._me.incarnation, peer.node_id, 0, 0, BALLOT)
         try:
-            fd = await self._network.data(self._endpoint_of(peer.node_id), hello, token, REACH_TIMEOUT_S)
+            member = self._member_of(peer.node_id)
+            endpoint = "" if member is None else member.endpoint
+            fd = await self._network.data(endpoint, hello, token, REACH_TIMEOUT_S)
         except NoResources:
             raise
         except SpindleError as error:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-import math
 import os
 import secrets
 from collections.abc import Callable, Coroutine, Iterable
@@ -34,6 +33,7 @@ from spindle.group.layout import subgroups_of
 from spindle.group.view import SHM, TCP, VERBS, fabric_between
 from spindle.node.reserve import Reserve
 from spindle.proto import node_pb2 as pb
+from spindle.rdma.network import ack_timeout
 from spindle.transport.network import DataHello
 from spindle.transport.wire import close_all
 
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 Key = tuple[int, int, int]  # group id, view id, ballot
 TOKEN_BYTES = 32
-RDMA_ATTEMPTS = 7  # the first one and the retries of VerbsFabric
-ACK_TIMEOUT_MIN = 14  # 67 ms: less would take a busy host for a broken network
 STREAM_TIMEOUT_S = 4.0  # for a data connection to be made
 SHORT_WAIT_S = 4.0  # for what the own row needs to come free
 OFFERS_MAX = 1024  # kept for views that this node has not begun to prepare
@@ -57,13 +55,6 @@ OFFER_FDS = 3  # row, doorbell page, the ring of the member that offers (spindle
 PAIRS_MIN = 64  # to members over RDMA: groups up to half as large keep theirs for ever
 REACH_AGAIN_S = 0.05  # between two attempts to reach somebody
 LOG = logging.getLogger("spindle.node")
-
-
-def ack_timeout(suspect_timeout_s: float) -> int:
-    """How long an RDMA device waits for an acknowledgement before it sends again: 4.096 us * 2 ** the result.
-    All its attempts together last as long as a member may be silent, so a network that pauses for less costs nobody
-    its membership."""
-    return min(31, max(ACK_TIMEOUT_MIN, math.ceil(math.log2(suspect_timeout_s / RDMA_ATTEMPTS / 4.096e-6))))
 
 
 @dataclasses.dataclass

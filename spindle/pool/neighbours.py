@@ -5,6 +5,11 @@ for a data connection (`tcp`). The node with the lower id begins an attempt, whi
 other one answers with its own; who has both connects, between hosts by a data connection that the first one opens. The
 node with the higher id asks for an attempt where it needs one.
 
+Where both have RDMA, their offers say where their ends of a connection over it are (`rdma`), and that becomes the one
+that links share; the data connection is for atomics then, which a device's would not be with the processor's. The
+answering node connects its end before it answers and the first one before it opens the data connection, so that either
+can use it once that is there. Where this fails, they do without: the next attempt has no such addresses.
+
 An attempt ends when it fails, when its connection does, or when nothing comes of it in time; who notices tells the
 other. Since one of them alone counts attempts, and what each says comes in order, the newest one holds: an offer of an
 earlier one is passed over. So a connection can always be made anew.
@@ -60,6 +65,7 @@ class _Neighbour:
         self.ringer: Ringer | None = None
         self.heard = -1  # its ring; of this node from the moment that it is connected
         self.theirs: pb.LinkOffer | None = None
+        self.rdma = False  # this node has prepared its end
         self.fds: list[int] = []
         self.asked: dict[int, list[asyncio.Future[None]]] = {}  # keys of memory that is to be mapped here
 
@@ -88,12 +94,16 @@ def _future() -> asyncio.Future[Any]:
 
 class Neighbours:
     """Connections of a node's pool. `pooling()` gives the pool, made at the first call; `endpoint_of(node_id)` where a
-    node of another host listens, "" if nowhere."""
+    node of another host listens, "" if nowhere; `has_rdma(node_id)` whether its device and that of this node reach each
+    other."""
 
     def __init__(self, node_id: int, domain_id: int, peers: Peers, pooling: Callable[[], Pooling],
-                 endpoint_of: Callable[[int], str], spawn: Callable[..., object]) -> None:
+                 endpoint_of: Callable[[int], str], spawn: Callable[..., object],
+                 has_rdma: Callable[[int], bool] = lambda _: False) -> None:
         self._node_id, self._domain_id = node_id, domain_id
         self._peers, self._pooling, self._endpoint_of, self._spawn = peers, pooling, endpoint_of, spawn
+        self._has_rdma = has_rdma
+        self._without_rdma: set[int] = set()  # lives to which it could not be had
         self.incarnation = 0
         self.network: Network | None = None
         self._known: dict[int, _Neighbour] = {}  # by node id
@@ -124,11 +134,11 @@ class Neighbours:
         known, attempt = self._attempts.get(peer.node_id, (None, 0))
         return attempt if known is peer else 0
 
-    def _begin(self, peer: Peer) -> _Neighbour:
-        """Another attempt, or the wish for one."""
+    def _begin(self, peer: Peer, ready: asyncio.Future[int] | None = None) -> _Neighbour:
+        """Another attempt, or the wish for one. `ready`: who waits for the last one waits for this one."""
         if (before := self._known.get(peer.node_id)) is not None:
-            self._forget(before, ConnectionEnded(f"node {peer.node_id} has been started anew"))
-        known = self._known[peer.node_id] = _Neighbour(peer)
+            self._forget(before, ConnectionEnded(f"node {peer.node_id} has been started anew"), ready is not None)
+        known = self._known[peer.node_id] = _Neighbour(peer, ready)
         if self._node_id < peer.node_id:
             self._offer(known, self._last(peer) + 1)
         else:
@@ -145,17 +155,45 @@ class Neighbours:
         try:
             pooling = self._pooling()
             offer = pb.LinkOffer(directory=pooling.grant, attempt=attempt)
+            fds: list[int] = []
             if peer.conn.peer.local:
                 known.post, known.ringer = ShmPart.make_post(), Ringer()
                 fds = [pooling.shm.keys.fd, known.post.fd, pooling.shm.bell.fd, known.ringer.heard,
                        pooling.exports.directory.memory.fd]
             else:
-                fds = []
                 known.token = offer.token = secrets.token_bytes(TOKEN_BYTES)
         except (OSError, SpindleError) as error:
             self._not_connected(known, shortage(error, f"links to node {peer.node_id}") or error)
             return
-        self._say(peer, pb.PeerMessage(link_offer=offer), fds)
+        theirs = b"" if known.theirs is None else known.theirs.rdma_address
+        answers = known.theirs is not None
+        if peer.conn.peer.local or known.life in self._without_rdma or not self._has_rdma(peer.node_id) or (
+                answers and not theirs):
+            self._say(peer, pb.PeerMessage(link_offer=offer), fds)
+        else:
+            self._spawn(self._offer_rdma(known, offer, theirs))
+
+    async def _offer_rdma(self, known: _Neighbour, offer: pb.LinkOffer, theirs: bytes) -> None:
+        """The same with this node's end of a connection over RDMA, which is connected already where the other one's
+        address is known."""
+        try:
+            pooling = self._pooling()
+            offer.rdma_address = await pooling.do(lambda: pooling.prepare_rdma(known, theirs))
+            known.rdma = bool(offer.rdma_address)
+        except (OSError, ValueError, SpindleError) as error:
+            await self._do_without_rdma(known, error)
+        if self._known.get(known.peer.node_id) is known:
+            self._say(known.peer, pb.PeerMessage(link_offer=offer))
+        else:
+            self._spawn(self._disconnect(known))
+
+    async def _do_without_rdma(self, known: _Neighbour, error: Exception) -> None:
+        self._without_rdma.add(known.life)
+        LOG.warning("links to node %d go over TCP alone, since there is no connection over RDMA: %s",
+                    known.peer.node_id, error)
+        with contextlib.suppress(SpindleError):  # the pool has stopped
+            pooling = self._pooling()
+            await pooling.do(lambda: pooling.drop_rdma(known))
 
     # --- hearing
 
@@ -177,6 +215,7 @@ class Neighbours:
             if known is not None:
                 self._forget(known, ConnectionEnded(f"node {peer.node_id} has begun anew"), not known.ready.done())
             known = self._known[peer.node_id] = fresh
+            known.theirs = offer
             self._offer(known, offer.attempt)
             if self._known.get(peer.node_id) is not known:
                 close_all(fds)
@@ -228,11 +267,26 @@ class Neighbours:
         try:
             if self.network is None or known.theirs is None:
                 raise ConnectionEnded(f"node {self._node_id} has no [network] listen")
+            if known.theirs.rdma_address and known.rdma and not (
+                    await self._connect_rdma(known, known.theirs.rdma_address)):
+                return
             hello = DataHello(self._domain_id, self._node_id, self.incarnation, peer.node_id, 0, 0, 0)
             fd = await self.network.data(self._endpoint_of(peer.node_id), hello, known.theirs.token, REACH_TIMEOUT_S)
             await self._connect_tcp(known, fd)
         except (OSError, ValueError, SpindleError) as error:
             self._not_connected(known, error)
+
+    async def _connect_rdma(self, known: _Neighbour, theirs: bytes) -> bool:
+        """Whether the two ends over RDMA are connected; if not, another attempt has begun, without."""
+        pooling = self._pooling()
+        try:
+            await pooling.do(lambda: pooling.connect_rdma(known, theirs))
+        except (OSError, ValueError) as error:
+            await self._do_without_rdma(known, error)
+            if self._known.get(known.peer.node_id) is known:
+                self._begin(known.peer, known.ready)
+            return False
+        return True
 
     def token_for(self, hello: DataHello) -> bytes | None:
         """The token that the opener of a data connection for links was sent; None: nobody is expected."""
@@ -262,6 +316,8 @@ class Neighbours:
         pooling = self._pooling()
         assert known.theirs is not None
         grant = known.theirs.directory
+        if not known.theirs.rdma_address:
+            await pooling.do(lambda: pooling.drop_rdma(known))
         await pooling.do(lambda: pooling.connected(known, known.life, pooling.tcp.connect(fd), grant, None))
         self._is_ready(known)
 
@@ -366,6 +422,7 @@ class Neighbours:
         """That life of a node has gone, or was cast out."""
         if self._last(peer):
             del self._attempts[peer.node_id]
+        self._without_rdma.discard(life_of(peer.node_id, peer.incarnation))
         known = self._known.get(peer.node_id)
         if known is not None and known.peer is peer:
             self._forget(known, ConnectionEnded(f"node {peer.node_id} has gone"))

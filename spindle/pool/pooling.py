@@ -33,6 +33,7 @@ from spindle_core.memory import Mapping
 from spindle_core.slices import ask_for_short_slices
 
 if TYPE_CHECKING:
+    from spindle_core.fabric.regions.verbs import VerbsPart
     from spindle_core.links.directory import Entry
     from spindle_core.links.link import Link
 
@@ -52,10 +53,12 @@ class Pooling:
 
     on_lost(whose, why)  a connection has ended by itself; on the loop. `whose` as connected() was told
     on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
+    make_rdma(regions)  the way over this node's RDMA device; None: it has none
     """
 
     def __init__(self, life: int, loop: asyncio.AbstractEventLoop, spin_s: float,
-                 on_lost: Callable[[object, str], None], on_lacking: Callable[[int, int], None]) -> None:
+                 on_lost: Callable[[object, str], None], on_lacking: Callable[[int, int], None],
+                 make_rdma: Callable[[Regions], VerbsPart] | None = None) -> None:
         self.life = life
         self._loop, self._spin_s = loop, spin_s
         self._on_lost, self._on_lacking = on_lost, on_lacking
@@ -66,12 +69,14 @@ class Pooling:
         self._awaiting: dict[tuple[int, int], list[Callable[[bool], None]]] = {}  # by life and key of memory
         self._here: set[int] = set()  # lives of nodes of this host
         self._lives: dict[int, int] = {}  # of connections by their number
-        self._numbers: dict[object, int] = {}  # of connections by who has them: numbers are used again
+        self._numbers: dict[object, list[int]] = {}  # of connections by who has them: numbers are used again
+        self._prepared: dict[object, int] = {}  # ends of connections over RDMA, by who will have them
         self._futures: set[asyncio.Future[Any]] = set()
         self._stopping = self._closed = False
         self.regions = Regions()
         self.shm = ShmPart(self.regions)
         self.tcp = TcpPart(self.regions)
+        self.rdma = self._make_rdma(make_rdma)
         self.pool = Pool(self.regions, self._mapping_for_peer)
         self.exports = Exports(self.pool)
         self.exports.directory.memory.seal_writes()
@@ -79,6 +84,18 @@ class Pooling:
         self.finder = Finder(self.pool, life, self.mapping_of)
         self.driver = Driver(self.pool, self.shm.bell, self.finder.asker)
         self._thread = threading.Thread(target=self._run, name="spindle links", daemon=True)
+
+    def _make_rdma(self, make: Callable[[Regions], VerbsPart] | None) -> VerbsPart | None:
+        if make is None:
+            return None
+        try:
+            part = make(self.regions)
+        except OSError as error:
+            LOG.warning("links go over TCP alone: %s", error)
+            return None
+        # Programs of this host change words by the processor, which the device's atomics would not be atomic against.
+        self.regions.keep_atomics_from(part)
+        return part
 
     @property
     def grant(self) -> bytes:
@@ -179,19 +196,49 @@ class Pooling:
 
     def connected(self, whose: object, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
         """A connection to a node is there; `grant` and `directory` as it has told them. An earlier one to the same life
-        of it ends."""
-        for known in [known for known, number in self._numbers.items() if self._lives[number] == life]:
+        of it ends. If `whose` has one over RDMA, that is what links share, and `peer` for atomics."""
+        for known in [known for known, numbers in self._numbers.items() if self._lives[numbers[0]] == life]:
             self.disconnect(known)
-        self._numbers[whose] = peer
-        self._add(life, peer, directory, grant)
+        rdma = self._prepared.pop(whose, None)
+        if rdma is None:
+            self._numbers[whose] = [peer]
+            self._add(life, peer, directory, grant)
+            return
+        self._numbers[whose] = [rdma, peer]
+        self.pool.add_connection(life, peer, atomics=True)
+        self._add(life, rdma, directory, grant)
+
+    def prepare_rdma(self, whose: object, theirs: bytes) -> bytes:
+        """Makes this node's end of a connection over RDMA, connected with the other one's if its address is known.
+        Returns its own address; empty: this node has no RDMA. OSError, ValueError."""
+        if self.rdma is None:
+            return b""
+        peer, address = self.rdma.prepare()
+        self._prepared[whose] = peer
+        if theirs:
+            self.connect_rdma(whose, theirs)
+        return address
+
+    def connect_rdma(self, whose: object, theirs: bytes) -> None:
+        """Connects the end that was prepared with the other one's. OSError, ValueError."""
+        assert self.rdma is not None
+        self.rdma.connect(self._prepared[whose], theirs)
+
+    def drop_rdma(self, whose: object) -> None:
+        """The end that was prepared is not needed. Idempotent."""
+        peer = self._prepared.pop(whose, None)
+        if peer is not None:
+            self.regions.forget_peer(peer)
 
     def disconnect(self, whose: object) -> None:
         """That connection is over. Idempotent."""
-        peer = self._numbers.pop(whose, None)
-        if peer is None:
+        self.drop_rdma(whose)
+        numbers = self._numbers.pop(whose, None)
+        if numbers is None:
             return
-        life = self._lives.pop(peer)
-        self.pool.remove_connection(peer)
+        life = self._lives.pop(numbers[0])
+        for peer in numbers:
+            self.pool.remove_connection(peer)
         self.finder.remove_node(life)
         self._here.discard(life)
         self._connected.discard(life)
@@ -343,7 +390,8 @@ class Pooling:
         if not self.pool.has_failed:
             return
         failures = self.regions.failures()
-        for whose, peer in list(self._numbers.items()):
-            if peer in failures:
+        for whose, numbers in list(self._numbers.items()):
+            failed = [failures[peer] for peer in numbers if peer in failures]
+            if failed:
                 self.disconnect(whose)
-                self._say(self._on_lost, whose, failures[peer])
+                self._say(self._on_lost, whose, failed[0])

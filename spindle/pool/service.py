@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleError, shortage
+from spindle.group.view import VERBS, fabric_between
 from spindle.pool.lives import life_of
 from spindle.pool.neighbours import Neighbours
+from spindle.rdma.network import ack_timeout
 from spindle.transport.wire import close_all
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from spindle.transport.network import DataHello, Network
     from spindle.transport.peer import Peer
     from spindle.transport.peers import Peers
+    from spindle_core.fabric.regions.regions import Regions
+    from spindle_core.fabric.regions.verbs import VerbsPart
 
 KINDS = ("link_offer", "link_map", "link_mapped", "link_over")
 LOG = logging.getLogger("spindle.links")
@@ -32,13 +36,29 @@ class NodeLinks:
     """See the module's text. `stop()` is idempotent."""
 
     def __init__(self, config: NodeConfig, me: Member, peers: Peers, network: Network | None,
-                 endpoint_of: Callable[[int], str], spawn: Callable[..., Any]) -> None:
-        self._config, self._me = config, me
+                 member_of: Callable[[int], Member | None], spawn: Callable[..., Any]) -> None:
+        self._config, self._me, self._member_of = config, me, member_of
         self._pooling: Pooling | None = None
         self._stopped: SpindleError | None = None
-        self.neighbours = Neighbours(me.node_id, config.domain_id, peers, self.pooling, endpoint_of, spawn)
+        self.neighbours = Neighbours(me.node_id, config.domain_id, peers, self.pooling, self._endpoint_of, spawn,
+                                     self._has_rdma)
         self.neighbours.incarnation = me.incarnation
         self.neighbours.network = network
+
+    def _endpoint_of(self, node_id: int) -> str:
+        member = self._member_of(node_id)
+        return "" if member is None else member.endpoint
+
+    def _has_rdma(self, node_id: int) -> bool:
+        member = self._member_of(node_id)
+        return member is not None and fabric_between(self._me, member) == VERBS
+
+    def _make_rdma(self, regions: Regions) -> VerbsPart:
+        """Raises RdmaUnavailable."""
+        from spindle_core.fabric.regions.verbs import VerbsPart  # loads libibverbs: only where it is used
+
+        return VerbsPart(regions, device=self._config.rdma_device,
+                         ack_timeout=ack_timeout(self._config.suspect_timeout_s))
 
     def pooling(self) -> Pooling:
         """The pool; made at the first call. Raises NodeStopped, NoResources."""
@@ -49,7 +69,8 @@ class NodeLinks:
 
             try:
                 made = Pooling(life_of(self._me.node_id, self._me.incarnation), asyncio.get_running_loop(),
-                               self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking)
+                               self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking,
+                               self._make_rdma if self._me.rdma_network else None)
                 try:
                     made.start()
                 except OSError:

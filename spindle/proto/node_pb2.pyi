@@ -90,14 +90,16 @@ class PeerMessage(_message.Message):
     def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., type_held: _Optional[_Union[TypeHeld, _Mapping]] = ..., type_known: _Optional[_Union[TypeKnown, _Mapping]] = ..., type_over: _Optional[_Union[TypeOver, _Mapping]] = ..., status_query: _Optional[_Union[StatusQuery, _Mapping]] = ..., status_part: _Optional[_Union[StatusPart, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ..., link_over: _Optional[_Union[LinkOver, _Mapping]] = ..., large_ask: _Optional[_Union[LargeAsk, _Mapping]] = ..., large_here: _Optional[_Union[LargeHere, _Mapping]] = ..., large_coming: _Optional[_Union[LargeComing, _Mapping]] = ..., large_lacking: _Optional[_Union[LargeLacking, _Mapping]] = ..., large_reach: _Optional[_Union[LargeReach, _Mapping]] = ..., large_token: _Optional[_Union[LargeToken, _Mapping]] = ..., large_unwanted: _Optional[_Union[LargeUnwanted, _Mapping]] = ..., leave_asked: _Optional[_Union[LeaveAsked, _Mapping]] = ...) -> None: ...
 
 class LinkOffer(_message.Message):
-    __slots__ = ("directory", "token", "attempt")
+    __slots__ = ("directory", "token", "attempt", "rdma_address")
     DIRECTORY_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RDMA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     directory: bytes
     token: bytes
     attempt: int
-    def __init__(self, directory: _Optional[bytes] = ..., token: _Optional[bytes] = ..., attempt: _Optional[int] = ...) -> None: ...
+    rdma_address: bytes
+    def __init__(self, directory: _Optional[bytes] = ..., token: _Optional[bytes] = ..., attempt: _Optional[int] = ..., rdma_address: _Optional[bytes] = ...) -> None: ...
 
 class LinkOver(_message.Message):
     __slots__ = ("attempt", "begin")

@@ -1,4 +1,5 @@
-"""On which network an RDMA device is, so that nodes know before they try whether their devices reach each other.
+"""On which network an RDMA device is, so that nodes know before they try whether their devices reach each other, and
+how long it waits for one that doesn't answer.
 
 InfiniBand: the subnet prefix of the port's first GID. RoCE v2: the IPv4 network of the interface under the device, or
 the IPv6 prefix of its GID; reliable connections could go through a router, but whether that keeps packets from getting
@@ -13,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import ipaddress
+import math
 import socket
 import struct
 from pathlib import Path
@@ -20,6 +22,8 @@ from pathlib import Path
 from spindle.rdma.devices import Port, chosen, sysfs_devices
 
 PREFIX_V6 = 64  # bits of an IPv6 network
+RDMA_ATTEMPTS = 7  # the first one and the retries of VerbsFabric
+ACK_TIMEOUT_MIN = 14  # 67 ms: less would take a busy host for a broken network
 _SIOCGIFNETMASK = 0x891B
 
 
@@ -52,3 +56,10 @@ def _netmask(interface: str) -> str:
         asked = fcntl.ioctl(sock, _SIOCGIFNETMASK, struct.pack("256s", interface.encode()[:15]))
         return socket.inet_ntoa(asked[20:24])
     return ""
+
+
+def ack_timeout(suspect_timeout_s: float) -> int:
+    """How long an RDMA device waits for an acknowledgement before it sends again: 4.096 us * 2 ** the result.
+    All its attempts together last as long as a member may be silent, so a network that pauses for less costs nobody
+    its membership."""
+    return min(31, max(ACK_TIMEOUT_MIN, math.ceil(math.log2(suspect_timeout_s / RDMA_ATTEMPTS / 4.096e-6))))

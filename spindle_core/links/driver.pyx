@@ -20,6 +20,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport call_own, fall_asleep, wake_up
 from spindle_core.events cimport c_close, event_clear, event_sleep
+from spindle_core.fabric.regions.regions cimport Part
 from spindle_core.fabric.regions.requests cimport Asker
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.links.links cimport LINK_OPEN, RETRY_SOON, link_t, pool_t
@@ -50,6 +51,16 @@ cdef uint64_t next_retry(const pool_t *s, uint64_t otherwise) noexcept nogil:
     return first
 
 
+cdef void arm(const driver_t *d, bint asleep) noexcept nogil:
+    """Has the ways to peers tell of what comes while the thread sleeps, or not any more."""
+    cdef uint32_t i
+    for i in range(d.n_armed):
+        if asleep:
+            d.armed[i].sleep(d.armed[i].self)
+        else:
+            d.armed[i].wake(d.armed[i].self)
+
+
 cdef void drive_pool(driver_t *d, pool_t *s, uint64_t until_ns, uint64_t spin_ns) noexcept nogil:
     cdef uint64_t now = monotonic_ns(), busy_until = now + spin_ns, wake_ns
     while True:
@@ -59,10 +70,12 @@ cdef void drive_pool(driver_t *d, pool_t *s, uint64_t until_ns, uint64_t spin_ns
             return
         if now >= busy_until:
             fall_asleep(d.bell)
+            arm(d, True)
             # What was submitted before the sleep was visible is found in this look.
             if not run_pool(s, now) and not wanted(d, s):
                 wake_ns = next_retry(s, min(until_ns, now + <uint64_t>SLEEP_MAX_NS))
                 event_sleep(d.poller, <int>((wake_ns - now + 999999) // 1000000) if wake_ns > now else 0)
+            arm(d, False)
             wake_up(d.bell)
             busy_until = monotonic_ns() + spin_ns
         else:
@@ -78,6 +91,7 @@ cdef class Driver:
         self.state.poller = self.state.own_fd = -1
 
     def __init__(self, Pool pool not None, Mapping bell not None, Asker asker=None):
+        cdef Part part
         if not bell.writable or bell.size < sizeof(bell_page) or (<bell_page *>bell.base).magic != BELL_MAGIC:
             raise ValueError("this is no doorbell of the own process")
         self.pool, self.bell, self.kept = pool, bell, (bell.view(), asker)
@@ -88,9 +102,13 @@ cdef class Driver:
         self.state.poller = self.epoll.fileno()
         self.state.own_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.epoll.register(self.state.own_fd, select.EPOLLIN | select.EPOLLET)
-        for part in pool.regions.parts:
+        for way in pool.regions.parts:
+            part = way
             if part.wait_fd >= 0:
                 self.epoll.register(part.wait_fd, select.EPOLLIN)
+            if part.table.sleep != NULL and getattr(part, "bell", None) is not bell:       # that one is seen to here
+                self.state.armed[self.state.n_armed] = &part.table
+                self.state.n_armed += 1
 
     def hear(self, fd):
         """A ring at `fd` wakes the thread: an epoll of an eventfd (ends.heard_by). OSError."""

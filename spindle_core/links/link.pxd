@@ -2,7 +2,7 @@
 from libc.stdint cimport uint64_t
 
 from spindle_core.fabric.regions.regions cimport Regions
-from spindle_core.links.links cimport link_t
+from spindle_core.links.links cimport handle_t, link_t
 from spindle_core.memory cimport Mapping
 
 
@@ -21,4 +21,5 @@ cdef class Link:
     cdef tuple key_range         # memory, offset and length
     cdef object __weakref__
 
+    cdef int forget_region(self, const handle_t *h) except -1
     cdef int check(self, handle, const char *what) except -1

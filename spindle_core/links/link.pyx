@@ -130,6 +130,12 @@ cdef class Link:
             h = &self.state.handles[i]
             if not h.open:
                 h.region = self.regions.reach(self.state.peer, grant, memory)
+                if self.state.atomics_peer != NO_PEER:
+                    try:
+                        h.by_atomics = self.regions.reach(self.state.atomics_peer, grant, memory)
+                    except BaseException:
+                        self.regions.forget(h.region)
+                        raise
                 h.lease_ns = lease_ns
                 h.ended = 0
                 h.open = 1
@@ -159,8 +165,15 @@ cdef class Link:
         self.check(handle, b"close")
         self.state.handles[<uint32_t>handle].open = 0
         self.opened.pop(handle)
-        if self.is_open:
-            self.regions.forget(self.state.handles[<uint32_t>handle].region)
+        self.forget_region(&self.state.handles[<uint32_t>handle])
+
+    cdef int forget_region(self, const handle_t *h) except -1:
+        """It is reached no more, unless its connection has ended: then it isn't anyway."""
+        if h.region in self.regions.reached:
+            self.regions.forget(h.region)
+        if self.state.atomics_peer != NO_PEER and h.by_atomics in self.regions.reached:
+            self.regions.forget(h.by_atomics)
+        return 0
 
     def __dealloc__(self):
         free(self.state.asker.ring)

@@ -24,6 +24,9 @@ one node, over a physical connection of the pool that other links use as well.
   straight into the memory that the receiver posted (the paper's zero-copy protocol, section 4.5). Until then its bytes,
   and no others, are open to that pool; to one on the same host, which maps a memory as a whole, all of that memory.
 - A user that sleeps is rung once for all that a run has for it (bell.pxd).
+- A node may have a second connection for atomics, where the first one's would not be atomic against the processor's
+  (RDMA): a list with an atomic in it goes that way, whole. A link that changes from one to the other waits until all
+  that it had on the way has completed, so that its order holds.
 - A link moves from one connection to another with its order kept (section 4.6): it submits nothing until all that it
   had on the old one has completed.
 
@@ -117,6 +120,7 @@ cdef struct errand_t:
 
 cdef struct handle_t:
     uint64_t region              # number of a region that is reached
+    uint64_t by_atomics          # the same by the connection for atomics, where the link has one
     uint64_t lease_ns            # until when
     uint8_t open
     uint8_t ended                # what is asked of it fails
@@ -140,6 +144,8 @@ cdef struct link_t:
     uint32_t state
     uint32_t peer                # the connection in use; NO_PEER: of no node, it is bound to a port
     uint32_t next_peer           # while it moves
+    uint32_t atomics_peer        # the connection for lists with atomics; NO_PEER: `peer`
+    uint8_t on_atomics           # the last list went there
     uint64_t port                # 0: none
     uint64_t sends_to            # the only port that it may send to, beside links; 0: any
     asker_t asker

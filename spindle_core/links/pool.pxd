@@ -15,6 +15,7 @@ cdef class Pool:
     cdef readonly Regions regions
     cdef LongMessages long_messages
     cdef dict nodes              # id of a node: its connections, the shared one first
+    cdef dict for_atomics        # id of a node: its connection for lists with atomics, if that is another one
     cdef dict links              # id: its Link, until nothing of it is on the way
     cdef list closing            # those whose user has gone
     cdef list asking             # those whose user wants something of whoever drives
@@ -23,5 +24,4 @@ cdef class Pool:
 
     cdef bint forgotten(self, Link link) except? True
     cdef int forget(self, Link link) except -1
-    cdef bint regions_has(self, Link link, handle)
     cdef int change(self, Link link) except -1

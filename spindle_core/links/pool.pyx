@@ -33,7 +33,7 @@ from spindle_core.links.links cimport (
 )
 from spindle_core.links.long_messages cimport LongMessages
 from spindle_core.links.notes cimport lose, take_notes
-from spindle_core.links.serving cimport break_link, errand, give, ring_user, serve
+from spindle_core.links.serving cimport break_link, errand, give, is_over, ring_user, serve
 from spindle_core.memory cimport Mapping
 
 cdef enum:
@@ -51,7 +51,7 @@ cdef bint is_idle(link_t *link) noexcept nogil:
 
 cdef void look_after(pool_t *s, link_t *link) noexcept nogil:
     """What follows for a link whose connection has ended, that moves, or whose user has gone."""
-    if link.peer != NO_PEER and (s.regions.peers[link.peer].cut or s.regions.peers[link.peer].part == NULL):
+    if is_over(s, link.peer) or is_over(s, link.atomics_peer):
         lose(link)
         if link.state == LINK_OPEN or link.state == LINK_MOVING:
             break_link(link, BROKEN_CONNECTION)
@@ -109,6 +109,7 @@ cdef class Pool:
         self.long_messages.state = self.state
         self.state.regions = regions.state
         self.nodes, self.links = {}, {}
+        self.for_atomics = {}
         self.closing, self.asking = [], []
         self.free_places = list(range(LINKS_MAX - 1, -1, -1))
         self.uses = [0] * LINKS_MAX
@@ -119,13 +120,20 @@ cdef class Pool:
 
     # ---- connections ----
 
-    def add_connection(self, uint64_t node, uint32_t peer):
+    def add_connection(self, uint64_t node, uint32_t peer, atomics=False):
         """The regions' `peer` is a connection to that node (its id, not 0): the first one is what links share.
+        `atomics`: it is for lists with an atomic in them, and must be there before links are opened.
+
         ValueError where it is one already."""
         if node == 0 or self.state.node_of[peer]:
             raise ValueError(f"connection {peer} can't lead to node {node}: it is one already, or node ids begin at 1")
+        if atomics and node in self.for_atomics:
+            raise ValueError(f"node {node} has a connection for atomics already")
         self.regions.identify(peer, node)
-        self.nodes.setdefault(node, []).append(peer)
+        if atomics:
+            self.for_atomics[node] = peer
+        else:
+            self.nodes.setdefault(node, []).append(peer)
         self.state.node_of[peer] = node
         self.state.owed[peer].kind = 0
 
@@ -135,14 +143,17 @@ cdef class Pool:
         cdef Link link
         node = self.state.node_of[peer]
         if node:
-            self.nodes[node].remove(peer)
-            if not self.nodes[node]:
-                del self.nodes[node]
+            if self.for_atomics.get(node) == peer:
+                del self.for_atomics[node]
+            else:
+                self.nodes[node].remove(peer)
+                if not self.nodes[node]:
+                    del self.nodes[node]
             self.state.node_of[peer] = 0
         self.regions.cut(peer)
         self.long_messages.drop(peer)
         for link in self.links.values():
-            if link.state.peer == peer:
+            if link.state.peer == peer or link.state.atomics_peer == peer:
                 look_after(self.state, &link.state)        # now: its number may be another connection's soon
             elif link.state.state == LINK_MOVING and link.state.next_peer == peer:
                 link.state.state = LINK_OPEN               # it stays where it is
@@ -180,6 +191,9 @@ cdef class Pool:
         link.state.end = -1
         link.state.id = <uint64_t>self.uses[place] << 16 | place
         link.state.peer = NO_PEER if node is None else self.nodes[node][0]
+        link.state.atomics_peer = NO_PEER
+        if node in self.for_atomics:
+            link.state.atomics_peer = self.for_atomics[node]
         link.state.user = <link_user_page *>link.user_page.base
         link.state.pool = <link_pool_page *>link.pool_page.base
         link.state.user.magic = link.state.pool.magic = LINK_MAGIC
@@ -214,7 +228,7 @@ cdef class Pool:
 
     def move(self, Link link not None, uint32_t peer):
         """Has a link go on over another connection to its node, in order. ValueError where that leads elsewhere."""
-        if link.state.peer == NO_PEER or self.state.node_of[peer] != link.node:
+        if link.state.peer == NO_PEER or peer not in self.nodes.get(link.node, ()):
             raise ValueError(f"connection {peer} doesn't lead to node {link.node}")
         if link.state.state != LINK_OPEN or link.state.peer == peer:
             return
@@ -295,8 +309,7 @@ cdef class Pool:
     cdef int forget(self, Link link) except -1:
         cdef uint32_t place = link.state.id & 0xFFFF
         for handle in list(link.opened):
-            if link.state.peer != NO_PEER and self.regions_has(link, handle):
-                self.regions.forget(link.state.handles[<uint32_t>handle].region)
+            link.forget_region(&link.state.handles[<uint32_t>handle])
         self.long_messages.forget(link)
         for view in link.memories.values():
             self.regions.let_go(view.obj)
@@ -307,9 +320,6 @@ cdef class Pool:
         self.state.used[link.state.at].at = link.state.at
         self.free_places.append(place)
         return 0
-
-    cdef bint regions_has(self, Link link, handle):
-        return link.state.handles[<uint32_t>handle].region in self.regions.reached
 
     cdef int change(self, Link link) except -1:
         """It has nothing on the way any more: now it is on the other connection."""

@@ -1,7 +1,13 @@
 """What a pool does for one link: takes its submissions, gives it its completions and messages."""
 from libc.stdint cimport uint32_t, uint64_t
 
+from spindle_core.fabric.regions.regions cimport NO_PEER
 from spindle_core.links.links cimport link_t, pool_t
+
+
+cdef inline bint is_over(const pool_t *s, uint32_t peer) noexcept nogil:
+    """That connection has ended; NO_PEER has not."""
+    return peer != NO_PEER and (s.regions.peers[peer].cut or s.regions.peers[peer].part == NULL)
 
 
 cdef bint serve(pool_t *s, link_t *link, uint64_t now_ns) noexcept nogil

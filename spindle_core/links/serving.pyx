@@ -197,10 +197,12 @@ cdef inline char *own_memory(link_t *link, const link_request *r, bint written) 
 cdef bint serve_list(pool_t *s, link_t *link, uint64_t n, uint64_t now_ns) noexcept nogil:
     """The next n submissions are a list of requests."""
     cdef request_t requests[LIST_MAX]
+    cdef uint64_t by_atomics[LIST_MAX]
     cdef link_request r
     cdef handle_t *h
     cdef request_t *q
     cdef uint64_t i, total = 0
+    cdef bint atomics = False
     cdef uint32_t bad = 0
     cdef int status
     for i in range(n):
@@ -229,11 +231,20 @@ cdef bint serve_list(pool_t *s, link_t *link, uint64_t n, uint64_t now_ns) noexc
                 link.waits = 1
             return False
         q.region = h.region
+        by_atomics[i] = h.by_atomics
+        atomics = atomics or r.kind > REQUEST_WRITE
         if r.kind <= REQUEST_WRITE or r.buffer != BUFFERS_MAX:
             q.local = own_memory(link, &r, r.kind != REQUEST_WRITE)
             if q.local == NULL:
                 return wrong(link, n, r.cookie, EFAULT)
         total += r.length
+    if link.atomics_peer != NO_PEER:
+        if atomics != link.on_atomics:
+            if link.asker.promised:
+                return False     # what is on the other connection comes first
+            link.on_atomics = atomics
+        for i in range(n if atomics else 0):
+            requests[i].region = by_atomics[i]
     status = post(s.regions, &link.asker, requests, <uint32_t>n, &bad)
     if status == -EAGAIN:
         return False
@@ -360,7 +371,7 @@ cdef bint serve(pool_t *s, link_t *link, uint64_t now_ns) noexcept nogil:
         return False
     if submitted == link.taken or link.noted or link.waits:
         return False
-    if link.peer != NO_PEER and (s.regions.peers[link.peer].cut or s.regions.peers[link.peer].part == NULL):
+    if is_over(s, link.peer) or is_over(s, link.atomics_peer):
         break_link(link, BROKEN_CONNECTION)
         return True
     memcpy(&r, &link.user.requests[link.taken & (LINK_REQUESTS_MAX - 1)], sizeof(link_request))

@@ -23,7 +23,8 @@ the region under a number of its own, until it forgets it or the key ends.
   as they are at the post. Of a longer write the bytes stay as they are until it completes.
 - Atomics are 8 bytes, aligned, and atomic against each other. What else they are atomic against is the part's to say
   (ATOMIC_WITH_OWNER): the processor of the owner, if it changes the word atomically, too. Parts of which one says no
-  are not atomic against each other: a region that several such reach is not open to atomics.
+  are not atomic against each other: a region that several such reach is not open to atomics, but for parts from which
+  atomics are kept (keep_atomics_from): these let peers read it, and who changes its words has another way.
 - A region is all of a memory, or a part of it; to a peer of the same host only all of it can be granted.
 - A region's key ends when its owner says so. What has not begun at the owner by then fails; whether something that has
   begun still touches the memory, `idle` says.
@@ -74,6 +75,7 @@ cdef enum:
 cdef enum:
     ATOMIC_WITH_OWNER = 1        # atomics are atomic against those of the owner's processor, and of other such parts
     CARRIES_LATER = 2            # carry() may leave requests for later, so their short writes are copied when posted
+    WITHOUT_ATOMICS = 4          # it is used for everything but atomics
 
 # How a request completes.
 cdef enum:

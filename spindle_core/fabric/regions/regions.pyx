@@ -128,8 +128,15 @@ cdef class Regions:
             raise ValueError(f"regions are open to atomics, and those of {part.name} are not atomic against others")
         for key, view in self.memories.items():
             part.add_memory(key, view.obj, self.begin_of(key), self.state.memories[place_of(key)].size,
-                            self.rights_of(key))
+                            rights_by(part, self.rights_of(key)))
         self.parts = parts
+
+    def keep_atomics_from(self, Part part not None):
+        """Uses this way for everything but atomics from now on, so that those of the others may be atomic against each
+        other. ValueError where regions are open to atomics already."""
+        if any(self.rights_of(key) & RIGHT_ATOMIC for key in self.memories):
+            raise ValueError("regions are open to atomics already")
+        part.table.capabilities |= WITHOUT_ATOMICS
 
     def part_of(self, peer):
         """Name of the way to a peer. ConnectionError if it isn't connected."""
@@ -191,7 +198,7 @@ cdef class Regions:
     @property
     def atomic_with_owner(self):
         """Atomics of every part are atomic against those of the owner's processor."""
-        return all([(<Part>one).table.capabilities & ATOMIC_WITH_OWNER for one in self.parts])
+        return all_with_owner(self.parts)
 
     # ---- own memory ----
 
@@ -230,7 +237,7 @@ cdef class Regions:
         added = []
         try:
             for part in self.parts:
-                part.add_memory(key, memory, begin, size, rights)
+                part.add_memory(key, memory, begin, size, rights_by(part, rights))
                 added.append(part)
         except BaseException:
             self.free_keys.append(place)
@@ -291,6 +298,7 @@ cdef class Regions:
         rights = m.rights
         if m.writer != self.state.peers[<uint32_t>peer].identity:
             rights &= ~<uint32_t>RIGHT_WRITE
+        rights = rights_by(part, rights)
         return GRANT.pack(key, m.size, rights, *part.remote(key))
 
     def whole_grant(self, uint64_t key):
@@ -347,7 +355,7 @@ cdef class Regions:
         reached.key = key
         reached.size = size
         reached.peer = peer
-        reached.rights = rights
+        reached.rights = rights_by(part, rights)
         reached.remote_key = remote_key
         reached.remote = remote
         reached.base = NULL if memory is None else memory.base
@@ -497,6 +505,21 @@ cdef class Regions:
             free(self.state)
 
 
+cdef inline uint32_t rights_by(Part part, uint32_t rights):
+    """What is left of rights by this way."""
+    return rights & ~<uint32_t>RIGHT_ATOMIC if part.table.capabilities & WITHOUT_ATOMICS else rights
+
+
+def with_atomics(parts):
+    """Those of these parts that are used for atomics."""
+    return [part for part in parts if not (<Part>part).table.capabilities & WITHOUT_ATOMICS]
+
+
+def all_with_owner(parts):
+    """Atomics of all these parts are atomic against those of the owner's processor."""
+    return all([(<Part>one).table.capabilities & ATOMIC_WITH_OWNER for one in with_atomics(parts)])
+
+
 def atomic_together(parts):
     """Atomics of these parts are atomic against each other: there is one, or the owner's processor does them all."""
-    return len(parts) <= 1 or all([(<Part>one).table.capabilities & ATOMIC_WITH_OWNER for one in parts])
+    return len(with_atomics(parts)) <= 1 or all_with_owner(parts)

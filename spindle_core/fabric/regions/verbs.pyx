@@ -18,7 +18,7 @@ cimport cython
 from libc.errno cimport EAGAIN
 from libc.stdint cimport uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memset
+from libc.string cimport memmove, memset
 
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, put_message, take_at
 from spindle_core.fabric.regions.regions cimport (
@@ -45,6 +45,7 @@ from spindle_core.fabric.regions.verbs_way cimport (
     id_of,
     key_of,
     local_t,
+    locals_to,
     receive_t,
     verbs_part_t,
     verbs_way_t,
@@ -359,13 +360,16 @@ cdef class VerbsPart(Part):
         """As in Part. ValueError where LOCALS_MAX memories are known."""
         cdef local_t *one
         cdef ibv_mr *region
+        cdef uint32_t at
         if memory in self.locals:
             return
         if self.state.n_locals == LOCALS_MAX:
             raise ValueError(f"requests of one node use at most {LOCALS_MAX} memories over {self.device.name}")
-        one = &self.state.locals[self.state.n_locals]
         access = IBV_ACCESS_LOCAL_WRITE if memory.writable else 0
         region = self.device.add_region(memory.base, memory.size, access)
+        at = locals_to(self.state, memory.base)
+        one = &self.state.locals[at]
+        memmove(one + 1, one, (self.state.n_locals - at) * sizeof(local_t))
         one.key = region.lkey
         one.base = memory.base
         one.size = memory.size
@@ -374,14 +378,13 @@ cdef class VerbsPart(Part):
 
     def let_go(self, Mapping memory):
         """As in Part."""
-        cdef uint32_t i
+        cdef uint32_t behind
         if memory not in self.locals:
             return
-        for i in range(self.state.n_locals):
-            if self.state.locals[i].base == memory.base:
-                self.state.n_locals -= 1
-                self.state.locals[i] = self.state.locals[self.state.n_locals]
-                break
+        behind = locals_to(self.state, memory.base)
+        memmove(&self.state.locals[behind - 1], &self.state.locals[behind],
+                (self.state.n_locals - behind) * sizeof(local_t))
+        self.state.n_locals -= 1
         _, region = self.locals.pop(memory)
         self.device.end_region(<ibv_mr *><uintptr_t>region)
 

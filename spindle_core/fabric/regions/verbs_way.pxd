@@ -12,7 +12,7 @@ cdef enum:
     PIECES_OUT = 16              # pieces, credit among them, in the device's queue
     DEPTH_MIN = 2 * PIECES_OUT
     LIST_OF_WORK_MAX = 32        # work requests of one doorbell
-    LOCALS_MAX = 256             # memories of this node that requests may use
+    LOCALS_MAX = 4096            # memories of this node that requests may use
     NO_REQUEST = 0xFFFFFFFFFFFFFFFF
 
 
@@ -77,7 +77,7 @@ cdef struct verbs_part_t:
     ibv_cq *queue
     bint armed
     uint32_t events              # taken and not acknowledged to the library
-    local_t locals[LOCALS_MAX]
+    local_t locals[LOCALS_MAX]   # in the order of their addresses, none of which overlap
     uint32_t n_locals
     ibv_send_wr list[LIST_OF_WORK_MAX]
     ibv_sge parts[LIST_OF_WORK_MAX]
@@ -90,11 +90,25 @@ cdef inline uint64_t id_of(const verbs_part_t *s, uint32_t peer, uint64_t number
     return <uint64_t>s.lives[peer] << 56 | <uint64_t>peer << 48 | <uint64_t>is_receive << 47 | number
 
 
+cdef inline uint32_t locals_to(const verbs_part_t *s, const char *at) noexcept nogil:
+    """How many of the memories begin at this address or before it."""
+    cdef uint32_t low = 0, high = s.n_locals, middle
+    while low < high:
+        middle = (low + high) // 2
+        if s.locals[middle].base <= at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 cdef inline uint32_t key_of(const verbs_part_t *s, const char *at, uint64_t length) noexcept nogil:
     """The device's key of this node's memory there; 0: it doesn't know it."""
-    cdef uint32_t i
-    for i in range(s.n_locals):
-        if s.locals[i].base <= at and length <= s.locals[i].size and <uint64_t>(at - s.locals[i].base) <= (
-                s.locals[i].size - length):
-            return s.locals[i].key
+    cdef uint32_t n = locals_to(s, at)
+    cdef const local_t *one
+    if n == 0:
+        return 0
+    one = &s.locals[n - 1]
+    if length <= one.size and <uint64_t>(at - one.base) <= one.size - length:
+        return one.key
     return 0

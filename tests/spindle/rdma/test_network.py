@@ -9,9 +9,8 @@ import pytest
 from spindle.config.settings import NodeConfig
 from spindle.errors import ConfigError
 from spindle.joining.bootstrap import fabrics_of
-from spindle.node.epochs import RDMA_ATTEMPTS, ack_timeout
 from spindle.rdma import network as module
-from spindle.rdma.network import rdma_network
+from spindle.rdma.network import RDMA_ATTEMPTS, ack_timeout, rdma_network
 
 
 def device(root: Path, name: str, gids: dict[int, tuple[str, str, str]], state: str = "4: ACTIVE",

@@ -20,6 +20,7 @@ from tests.support import wait_until
 pytestmark = needs_verbs
 
 TIGHT = {"depth": 32, "inline_max": 0}
+LOCALS = 4096  # memories that requests of a node may use (verbs_way.pxd)
 HASTY = {"ack_timeout": 10, "retries": 2}  # gives a peer up after some 10 ms
 
 
@@ -191,14 +192,18 @@ def test_memory_that_was_let_go_makes_room():
         one = Mapping.create("local", 4096)
         a.regions.know(one)
         a.regions.let_go(one)
-    many = [Mapping.create("local", 4096) for _ in range(256)]
-    with pytest.raises(ValueError, match="256"):
+    many = [Mapping.private(4096) for _ in range(LOCALS)]
+    with pytest.raises(ValueError, match=str(LOCALS)):
         for one in many:
             a.regions.know(one)
     memory.view()[0:8] = b"12345678"
-    requests = RequestList()
-    requests.read(region, 0, 4096, stays)
-    assert TestVerbs().run(nodes, a, requests)[0][1] == "done" and bytes(stays.view()[0:8]) == b"12345678"
+    gone = many[:-1:3]
+    for one in gone:
+        a.regions.let_go(one)
+    for one in [stays, many[1], many[LOCALS // 2 // 3 * 3 + 1], many[LOCALS - 2]]:
+        requests = RequestList()
+        requests.read(region, 0, 4096, one)
+        assert TestVerbs().run(nodes, a, requests)[0][1] == "done" and bytes(one.view()[0:8]) == b"12345678"
 
 
 def test_bad_numbers_and_addresses_are_refused():
