@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -41,6 +41,19 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 10.0, what: str = 
             name = what or getattr(condition, "__name__", repr(condition))
             raise AssertionError(f"not within {timeout_s:g} s: {name} (last answer: {result!r})")
         time.sleep(interval_s)
+
+
+def open_descriptors() -> int:
+    """Of this process, without those that only garbage still has."""
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
+
+
+def seeds(count: int, quick: int) -> list[Any]:
+    """For parametrize(): 0 to `count` - 1, of which `make test` runs the first `quick` only."""
+    import pytest  # not in the processes that tests start
+
+    return [pytest.param(seed, marks=() if seed < quick else pytest.mark.slow) for seed in range(count)]
 
 
 def free_ports(count: int) -> list[int]:

@@ -99,6 +99,7 @@ def spindle_calls(path: Path) -> list[str]:
     return calls
 
 
+@pytest.mark.slow
 @each_document
 def test_commands_and_options_exist(path: Path) -> None:
     wrong = []
@@ -161,6 +162,7 @@ def test_source_files_that_are_named_exist(path: Path) -> None:
 STEP = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs(runtime_dir: Path, tmp_path: Path) -> None:
     """Each block in its turn, in one namespace; a line that can't occur otherwise tells their outputs apart."""
     steps = STEP.findall(read(ROOT / "docs" / "tutorial.md"))
@@ -177,6 +179,7 @@ def test_the_tutorial_runs(runtime_dir: Path, tmp_path: Path) -> None:
     assert printed == [text for _, text in steps]
 
 
+@pytest.mark.slow
 def test_the_tutorial_can_be_pasted(runtime_dir: Path, tmp_path: Path) -> None:
     """Method: each block, and Enter, go to an interpreter on a terminal, which takes a line as soon as it is there: it
     needs an empty line behind an indented block, and none within. What a block prints is among what appears."""
@@ -212,6 +215,7 @@ def _shown(terminal: int, until: str) -> str:
     return found.decode().replace("\r\n", "\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["dds.md", "calls.md", "links.md", "from-cyclonedds.md", "from-ros2.md",
                                   "from-redis-nats.md", "from-derecho-corosync.md"])
 def test_the_programs_of_a_page_run(runtime_dir: Path, tmp_path: Path, page: str) -> None:

@@ -99,6 +99,7 @@ def test_what_the_guests_need_is_installed_before_the_core_is_built_for_it(envir
         BUILD_ALL, "tools/rdma --install", BUILD, BUILD_ALL, "tools/rdma fabric"]
 
 
+@pytest.mark.slow
 def test_libraries_are_those_that_a_compiler_finds(tmp_path: Path) -> None:
     """Method: compilers that refuse and accept everything."""
     for compiler, found in (("false", ""), ("true", "ibverbs")):

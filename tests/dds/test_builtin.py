@@ -162,6 +162,7 @@ def test_what_came_and_went_unseen_was_never_there():
         log.take_pairs(1)
 
 
+@pytest.mark.slow
 def test_hundreds_of_endpoints(two_nodes):
     one, two = two_nodes
     early = Seen(BuiltinDataReader(one, BuiltinTopicDcpsPublication))
@@ -293,6 +294,7 @@ def test_participants_of_one_process_share_a_node(runtime_dir):
         topics.until(lambda there: not there)
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_takes_its_own_along(runtime_dir):
     with daemons(runtime_dir, 2) as nodes:
         with DomainParticipant(node_id=1) as mine, DomainParticipant(node_id=2) as theirs:
@@ -316,6 +318,7 @@ def test_a_node_that_dies_takes_its_own_along(runtime_dir):
             assert {one.key_sample.key for one in ended if isinstance(one, InvalidSample)} == known
 
 
+@pytest.mark.slow
 def test_another_node_is_a_new_truth(runtime_dir):
     """A participant that reattaches is announced anew, under new guids, and so is what it has."""
     with daemons(runtime_dir, 2) as nodes:
@@ -342,6 +345,7 @@ def test_another_node_is_a_new_truth(runtime_dir):
             assert topic.name == "t"
 
 
+@pytest.mark.slow
 def test_programs_on_hosts_without_a_node(site):
     """They hear of everybody and everybody hears of them, also after their session has turned to the next node; what
     belongs to one participant belongs together then, too."""

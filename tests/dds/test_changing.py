@@ -287,6 +287,7 @@ def test_a_topic_gives_what_it_has_now_to_those_that_are_made_later(participant)
     assert DataWriter(participant, topic).get_qos()[Policy.Lifespan] == Policy.Lifespan(LONG)
 
 
+@pytest.mark.slow
 def test_what_changed_holds_at_the_next_node(runtime_dir):
     """A participant that reattaches opens its readers and writers with what they said last."""
     with daemons(runtime_dir, 2) as nodes:

@@ -207,12 +207,14 @@ def run(program):
                           capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_run(name):
     done = run(PROGRAMS[name])
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MISSING)
 def test_what_is_missing_is_named(name):
     program, text = MISSING[name]

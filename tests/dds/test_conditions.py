@@ -197,6 +197,7 @@ def test_closing_the_one_reader_that_is_waited_for_ends_no_wait(participant):
     assert found == [1]
 
 
+@pytest.mark.slow
 def test_who_waits_for_other_states_sleeps_beside_samples_that_are_there(participant):
     """Goal: samples that a condition isn't about don't keep its waiter awake, of a wait set nor an iterator; those that
     it is about end the wait. Method: unread samples there, waits for read ones; the thread's processor time."""

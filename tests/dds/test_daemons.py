@@ -28,7 +28,7 @@ from dds import (
 )
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon, daemons
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 
 @pytest.fixture
@@ -110,6 +110,7 @@ def test_programs_on_two_daemons_see_one_order(two_daemons):
         assert [one.process.wait(20) for one in programs] == [0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_program_killed_with_an_open_loan_costs_the_others_nothing(two_daemons):
     with DomainParticipant(node_id=1) as participant:
         topic = Topic(participant, "topic", bytes)
@@ -148,6 +149,7 @@ TRACK = """
 """
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_ends_what_it_alone_wrote(two_daemons):
     """Behind its last sample, and at the same place for readers of both nodes."""
     names = {"__name__": __name__}
@@ -184,6 +186,7 @@ def test_a_program_that_is_killed_ends_what_it_alone_wrote(two_daemons):
                     for samples in taken}) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("durability", [Policy.Durability.Volatile, Policy.Durability.TransientLocal], ids=str)
 def test_what_only_a_dead_node_wrote_has_no_writers_at_the_views_cut(runtime_dir, durability):
     """Behind its last sample, before any of the next view, in the same place for all and in late joiners' history."""
@@ -221,6 +224,7 @@ def test_what_only_a_dead_node_wrote_has_no_writers_at_the_views_cut(runtime_dir
             one.close()
 
 
+@pytest.mark.slow
 def test_when_its_daemon_dies_a_program_is_told_and_can_come_back(runtime_dir):
     with daemons(runtime_dir, 1) as (daemon,):
         participant = DomainParticipant()
@@ -249,6 +253,7 @@ def test_when_its_daemon_dies_a_program_is_told_and_can_come_back(runtime_dir):
             second.stop()
 
 
+@pytest.mark.slow
 def test_a_late_program_gets_the_history(two_daemons):
     qos = Qos(Policy.Durability.TransientLocal)
     with DomainParticipant(node_id=1) as participant:
@@ -265,6 +270,7 @@ def test_a_late_program_gets_the_history(two_daemons):
         assert len(keeper.take(200)) == 101
 
 
+@pytest.mark.slow
 def test_coming_and_going_leaks_nothing(two_daemons):
     def round_trip():
         with DomainParticipant() as participant:
@@ -275,7 +281,7 @@ def test_coming_and_going_leaks_nothing(two_daemons):
             assert reader.take_one(timeout=LONG) == b"x"
 
     def held():
-        return len(os.listdir("/proc/self/fd")), threading.active_count()
+        return open_descriptors(), threading.active_count()
 
     round_trip()
     before = held()

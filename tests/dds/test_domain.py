@@ -72,6 +72,7 @@ def test_domains_are_apart():
         assert Domain(3).get_participants() == Domain(3).get_children() == Domain(3).children == [three]
 
 
+@pytest.mark.slow
 def test_settings_of_another_dds_are_named_once():
     code, output = run("""
         import dds
@@ -130,6 +131,7 @@ def test_when_the_node_goes_everybody_is_told(two_nodes):
     assert one.session.view()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leftover", [
     "", "del participant", "reader.close()", "listener = dds.Listener(on_data_available=lambda r: r.take(1)); "
     "reader.set_listener(listener)", "thread(lambda: [*reader.take_iter()])",
@@ -159,6 +161,7 @@ def test_programs_end(leftover):
     assert (code, output) == (0, "end\n")
 
 
+@pytest.mark.slow
 def test_programs_end_after_an_exception():
     code, output = run("""
         import dds

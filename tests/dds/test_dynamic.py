@@ -94,6 +94,7 @@ def test_a_type_that_nobody_announces(participant):
         get_types_for_typeid(None, Base.__idl__.get_type_id(), LONG)
 
 
+@pytest.mark.slow
 def test_a_type_too_large_to_be_announced_is_said_to_be(two_nodes, caplog):
     """3000 members with names that don't compress."""
     from hashlib import blake2b

@@ -57,6 +57,7 @@ def test_names_and_handles_are_unique(participant):
     assert participant.get_guid() == participant.guid
 
 
+@pytest.mark.slow
 def test_children_keep_their_parents(participant):
     topic = Topic(participant, "t", bytes)
     reader = DataReader(Subscriber(participant), topic)

@@ -262,6 +262,7 @@ def test_no_payload_stops_a_reader(participant, data_type):
 
 # --- daemons, and a program on a host without a node
 
+@pytest.mark.slow
 def test_programs_of_daemons_and_of_a_host_without_a_node(group, runtime_dir):
     with DomainParticipant(runtime_dir=runtime_dir, node_id=1) as one, \
             DomainParticipant(runtime_dir=runtime_dir, node_id=2) as two:
@@ -280,6 +281,7 @@ def test_programs_of_daemons_and_of_a_host_without_a_node(group, runtime_dir):
             assert old_reader.take_one(timeout=LONG) == OLD("D", 4)
 
 
+@pytest.mark.slow
 def test_a_program_on_a_host_without_a_node(site):
     with DomainParticipant(runtime_dir=site[0].directory) as one, \
             DomainParticipant.remote([site[1].address, site[2].address]) as far:

@@ -234,6 +234,7 @@ def test_who_looks_for_a_type_finds_that_of_a_writer_that_has_gone(two_nodes):
         get_types_for_typeid(stays, OTHER.__idl__.get_type_id(), duration(milliseconds=20))
 
 
+@pytest.mark.slow
 def test_also_where_nobody_beside_the_node_has_the_topic(group, runtime_dir):
     with DomainParticipant(runtime_dir=runtime_dir, node_id=1) as one, \
             DomainParticipant(runtime_dir=runtime_dir, node_id=2) as two, \
@@ -263,6 +264,7 @@ def test_a_type_that_is_too_large_to_be_announced_is_kept(two_nodes):
 
 # --- daemons, and programs on hosts without a node
 
+@pytest.mark.slow
 def test_programs_of_daemons_are_killed(runtime_dir):
     with daemons(runtime_dir, 3) as running:
         with DomainParticipant(runtime_dir=runtime_dir, node_id=1) as one, \
@@ -287,6 +289,7 @@ def test_programs_of_daemons_are_killed(runtime_dir):
                     assert topic.get_inconsistent_topic_status().total_count == 1
 
 
+@pytest.mark.slow
 def test_a_reader_goes_on_at_the_next_node(runtime_dir):
     """What that node keeps may be of types that the first one never had."""
     with daemons(runtime_dir, 3) as running:
@@ -301,6 +304,7 @@ def test_a_reader_goes_on_at_the_next_node(runtime_dir):
                 assert reader.take_one(timeout=LONG) == OLD("A", 1) and anchor
 
 
+@pytest.mark.slow
 def test_over_tcp_and_on_hosts_without_a_node(site):
     with DomainParticipant(runtime_dir=site[1].directory) as near, \
             DomainParticipant.remote([site[0].address, site[1].address]) as far:

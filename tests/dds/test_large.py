@@ -95,6 +95,7 @@ def images(two_nodes):
 # --- of all types
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16384, 16385, 1 << 20, (8 << 20) + 3])
 def test_bytes_of_any_size(two_nodes, size) -> None:
     one = two_nodes[0]
@@ -112,6 +113,7 @@ def test_bytes_of_any_size(two_nodes, size) -> None:
         assert [one.sample_info.index for one in got] == list(range(6))
 
 
+@pytest.mark.slow
 def test_types_of_all_kinds(two_nodes) -> None:
     from google.protobuf.wrappers_pb2 import BytesValue
 
@@ -145,6 +147,7 @@ def test_a_type_of_fixed_size_gets_slots_of_its_size_up_to_a_limit(participant) 
 # --- in place
 
 
+@pytest.mark.slow
 def test_a_loan_is_sent_from_where_it_was_filled(images) -> None:
     """Goal: no copy, though the program still has the array; what it writes later nobody gets.
 
@@ -166,6 +169,7 @@ def test_a_loan_is_sent_from_where_it_was_filled(images) -> None:
     pixels[...] = 79  # its memory is there as long as it is
 
 
+@pytest.mark.slow
 def test_a_loan_of_bytes(two_nodes) -> None:
     one, two = two_nodes
     reader, writer = DataReader(two, Topic(two, "t", bytes)), DataWriter(one, Topic(one, "t", bytes))
@@ -193,6 +197,7 @@ def test_a_loan_of_bytes(two_nodes) -> None:
         (1 << 20, b"whole"), (500_000, b"part\0"), (100, b"part\0"), (0, b""), (3, b"end")]
 
 
+@pytest.mark.slow
 def test_what_a_reader_gets_in_place_stays(images) -> None:
     """Goal: nobody's memory is used again under an array, whatever comes behind, and whoever closes."""
     writer, *readers = images
@@ -211,6 +216,7 @@ def test_what_a_reader_gets_in_place_stays(images) -> None:
                 pixels[0] = 1
 
 
+@pytest.mark.slow
 def test_batches_have_large_samples_one_by_one(images) -> None:
     writer, _, reader = images
     writer.write_many(np.array([(1, 1), (2, 2)], IMAGE))
@@ -229,6 +235,7 @@ def test_batches_have_large_samples_one_by_one(images) -> None:
     assert (mine["pixels"] == 4).all()
 
 
+@pytest.mark.slow
 def test_readers_that_look_at_each_get_arrays_in_place_too(two_nodes) -> None:
     """Goal: conditions, filters, KeepLast and inline Qos cost no copy of an array either."""
     one, two = two_nodes
@@ -251,6 +258,7 @@ def test_readers_that_look_at_each_get_arrays_in_place_too(two_nodes) -> None:
 # --- keys, histories, policies
 
 
+@pytest.mark.slow
 def test_instances_and_late_joiners(two_nodes) -> None:
     one, two = two_nodes
     writer = DataWriter(one, Topic(one, "images", IMAGE, KEPT, keys=["camera"]))
@@ -276,6 +284,7 @@ def test_instances_and_late_joiners(two_nodes) -> None:
     wait_until(all_gone)
 
 
+@pytest.mark.slow
 def test_sets_and_order_groups(two_nodes) -> None:
     one, two = two_nodes
     coherent = Qos(Policy.PresentationAccessScope.Group(coherent_access=True, ordered_access=True))
@@ -340,6 +349,7 @@ def _written(writer) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_between_daemons(group, runtime_dir) -> None:
     """Programs with nodes of their own beside them: nothing in one process."""
     participants = [DomainParticipant(node_id=node) for node in (1, 2, 3)]
@@ -358,6 +368,7 @@ def test_between_daemons(group, runtime_dir) -> None:
             one.close()
 
 
+@pytest.mark.slow
 def test_what_was_in_doubt_is_given_back(group) -> None:
     """Goal: large samples that a node took and didn't deliver before it died are known to their writer.
 

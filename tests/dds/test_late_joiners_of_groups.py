@@ -185,6 +185,7 @@ def test_one_topic_of_a_group_is_nothing_to_the_other(participant: DomainPartici
     wait_until(lambda: figures(participant)["keys"] == 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["writer", "publisher", "program", "killed"])
 def test_what_a_writer_disposes_of_by_its_end_is_forgotten(runtime_dir: Path, how: str) -> None:
     """One by one, or all those of a carrier at once, by the word of its node; what is to outlive its writer does."""

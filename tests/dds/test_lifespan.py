@@ -89,6 +89,7 @@ def test_a_topic_in_which_nothing_is_over_is_silent(participant):
     wait_until(lambda: len(reader.read(9)) == 2)
 
 
+@pytest.mark.slow
 def test_many_at_a_time_take_few_words(participant):
     topic = Topic(participant, "topic", bytes, qos=DURABLE)
     reader, writer = DataReader(participant, topic), DataWriter(participant, topic, qos=lasts(SHORT))
@@ -206,6 +207,7 @@ def test_nothing_stays_of_a_topic_whose_voice_was_used(participant):
     wait_until(lambda: all(not info.members for info in participant.session.topics() if info.spec.name == "topic"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
 def test_all_nodes_die_and_the_journals_go_on(runtime_dir, tmp_path, keyed):
     """What was over meanwhile goes, though nobody was there to say it: also at a reader that has kept it since."""

@@ -85,6 +85,7 @@ class Signs:
         return max(later - at for at, later in itertools.pairwise(times))
 
 
+@pytest.mark.slow
 def test_a_lease_runs_out_and_begins_again(participant):
     topic = Topic(participant, "topic", bytes)
     reader = DataReader(participant, topic)
@@ -107,6 +108,7 @@ def test_a_lease_runs_out_and_begins_again(participant):
     wait_until(lambda: counts(reader) == (0, 0))
 
 
+@pytest.mark.slow
 def test_who_says_so_in_time_stays_alive(participant):
     lease = duration(seconds=2)
     topic = Topic(participant, "topic", bytes)
@@ -122,6 +124,7 @@ def test_who_says_so_in_time_stays_alive(participant):
     assert set(reader.take(999)) == {b"x"} and (alive or max(one.longest for one in signs) >= lease)
 
 
+@pytest.mark.slow
 def test_an_automatic_writer_lives_with_its_program(participant):
     lease = duration(milliseconds=500)
     topic = Topic(participant, "topic", bytes)
@@ -135,6 +138,7 @@ def test_an_automatic_writer_lives_with_its_program(participant):
     assert writer.get_liveliness_lost_status().total_count == 0
 
 
+@pytest.mark.slow
 def test_one_manual_writer_speaks_for_its_participant(participant):
     lease = duration(seconds=2)
     topic = Topic(participant, "topic", bytes)
@@ -347,6 +351,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_a_program_without_a_node_that_is_killed_owns_nothing_for_long(site):
     """Goal: a lease outlives the connection of its program, since nobody else could tell that it was killed, and is not
     cut short either. Method: the program is the owner; a standby beside a node is heard once the lease has run out."""
@@ -372,6 +377,7 @@ def test_a_program_without_a_node_that_is_killed_owns_nothing_for_long(site):
             process.wait()
 
 
+@pytest.mark.slow
 def test_who_lives_again_at_another_node_is_said_to_live(site):
     """The one that had said that it doesn't is gone."""
     with beside(site[2]) as near, remote(site) as far:
@@ -385,6 +391,7 @@ def test_who_lives_again_at_another_node_is_said_to_live(site):
         wait_until(lambda: writer.assert_liveliness() or counts(reader) == (1, 0), timeout_s=30)
 
 
+@pytest.mark.slow
 def test_who_goes_on_in_time_was_alive_all_the_time(site):
     """Goal: what waits with a dead connection for a lease to run out neither holds up the next node, nor says anything
     of a program that goes on there. Method: a program turns to the next node while the first one still runs."""

@@ -119,6 +119,7 @@ def test_a_call_that_comes_while_another_finds_the_node_gone_is_told_the_same(gr
         assert writer.take_unacknowledged() and blocker.take(1)
 
 
+@pytest.mark.slow
 def test_a_wait_set_hears_a_status_before_it_fails(group, monkeypatch):
     """Method: the statuses change only after the wait set has looked at a node that is gone."""
     participant = DomainParticipant(node_id=1)
@@ -173,6 +174,7 @@ def waitset_of(participant, entity):
     return waitset
 
 
+@pytest.mark.slow
 def test_statuses_and_listeners_tell_that_the_node_died(group):
     """Goal: who only listens hears it too. Method: a listener on the participant counts calls; matches go to zero."""
     heard = {}
@@ -198,6 +200,7 @@ def test_statuses_and_listeners_tell_that_the_node_died(group):
 # ---- coming to the next
 
 
+@pytest.mark.slow
 def test_calls_wait_for_the_next_node(runtime_dir):
     """Goal: a program with one daemon outlives its restart: reads wait, writes wait up to max_blocking_time, new
     entities are made at the new node; that the order began anew is said. Method: kill, wait, start again."""
@@ -234,6 +237,7 @@ def test_calls_wait_for_the_next_node(runtime_dir):
             second.stop()
 
 
+@pytest.mark.slow
 def test_patience_ends(runtime_dir):
     """Goal: a participant may give up. Method: no daemon comes back; the program waits in a read."""
     states = []
@@ -298,6 +302,7 @@ def test_an_embedded_node_that_fails_is_replaced(runtime_dir):
         assert "a test wants this" in participant.get_node_status().text
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_wait_for_a_node(group):
     """Goal: after fork() a child that uses its parent's participant gets an error, and no node. Method: fork, read."""
     with DomainParticipant(reattach=True) as participant:
@@ -314,6 +319,7 @@ def test_a_forked_child_does_not_wait_for_a_node(group):
         assert participant.get_node_status().state is NodeState.ATTACHED
 
 
+@pytest.mark.slow
 def test_the_environment_can_ask_for_it(group, monkeypatch):
     """Goal: a program goes on without a change. Method: SPINDLE_REATTACH."""
     monkeypatch.setenv("SPINDLE_REATTACH", "1")

@@ -202,6 +202,7 @@ def test_random_orders_against_a_model(participant):
     assert heights(lasting) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
 def test_the_node_of_the_owner_is_killed(runtime_dir, group, keyed):
     with contextlib.ExitStack() as stack:
@@ -306,6 +307,7 @@ def test_who_has_missed_the_end_of_the_owner_hears_the_next_one(participant, key
     assert sample.sample_info.no_writers_generation_count == (1 if keyed else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("keyed", "exclusive"), [(True, True), (True, False), (False, True)],
                          ids=["keyed", "shared", "keyless"])
 def test_all_nodes_of_the_owner_die(runtime_dir, tmp_path, keyed, exclusive):

@@ -133,6 +133,7 @@ def test_a_reader_goes_on_in_order_whatever_way_it_reads(group, how):
         assert reader.get_sample_lost_status().total_count == 0
 
 
+@pytest.mark.slow
 def test_a_reader_that_chooses_and_has_little_room_goes_on(group):
     """Goal: what a reader counts when it leaves a log (rejected, lost) may look for more samples, and does not keep it
     from the next log. Method: a filter, and room for few samples; the reader's node is killed."""
@@ -154,6 +155,7 @@ def test_a_reader_that_chooses_and_has_little_room_goes_on(group):
         assert reader.get_sample_lost_status().total_count == 0
 
 
+@pytest.mark.slow
 def test_an_unordered_topic_brings_nothing_twice(group):
     """Goal: where there is no order to go on in, samples may be missing, and none comes again. Method: the next node
     has had a reader of the topic all the time, so that its log still holds what this reader has had."""
@@ -175,6 +177,7 @@ def test_an_unordered_topic_brings_nothing_twice(group):
         assert reader.get_reattached_status().gap_count == 1
 
 
+@pytest.mark.slow
 def test_writers_go_on_and_tell_what_is_in_doubt(group):
     """Goal: what was acknowledged is at every survivor; what was not is reported once, with the samples; nothing is
     sent twice. Method: nothing is acknowledged while another member stands still; then the writer's node is killed. The
@@ -206,6 +209,7 @@ def test_writers_go_on_and_tell_what_is_in_doubt(group):
         assert slow.take(1) == got[-1:]
 
 
+@pytest.mark.slow
 def test_who_waits_for_acknowledgements_waits_for_the_next_node(runtime_dir):
     """Goal: when somebody has taken what is in doubt, waiting for acknowledgements waits for a node, no longer than it
     may, and is true there. Method: one node, which stands still with a sample and is killed; its like comes later."""
@@ -234,6 +238,7 @@ def test_who_waits_for_acknowledgements_waits_for_the_next_node(runtime_dir):
             node.stop()
 
 
+@pytest.mark.slow
 def test_a_batch_goes_on_where_its_dead_node_left_off(group):
     """Goal: a batch in whose middle the node dies comes once: what that node had taken isn't written again. Method: a
     batch that is larger than the ring, of a writer that isn't told of what is in doubt; another member stands still, so
@@ -308,6 +313,7 @@ def test_every_call_of_a_writer_tells_what_is_in_doubt_once(group, runtime_dir):
             again.stop()
 
 
+@pytest.mark.slow
 def test_a_quiet_program_notices_nothing(group):
     """Goal: a program whose samples are acknowledged needs no line of code for it: write, take, loans, batches, waiting
     go on. Method: everything once, kill, everything again; also what was bound before."""

@@ -113,6 +113,7 @@ class Track(IdlStruct):
     height: int = 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ["atomic", "logged"])
 def test_instances_end_in_the_same_way(site, level):
     """Ends come from and to programs without a node of their own; a writer that turns to another node ends nothing."""
@@ -142,6 +143,7 @@ def test_instances_end_in_the_same_way(site, level):
             assert seen == [10, 20, ("end", 2), 30, ("end", 3), 40, ("end", 1), ("end", 4)]
 
 
+@pytest.mark.slow
 def test_writers_are_told_apart_wherever_they_are(site, monkeypatch):
     """Goal: a sample names its writer by the writer's own handle, at readers with a node and without one, and a reader
     keeps out the samples of those writers only that it doesn't match. Method: two writers elsewhere whose identities
@@ -338,6 +340,7 @@ def test_all_nodes_gone(site):
         assert ends[1].take_one(timeout=LONG) in (b"meanwhile", b"again")
 
 
+@pytest.mark.slow
 def test_who_hears_of_the_loss_by_an_error_finds_it_in_the_status(site, monkeypatch):
     """Goal: no moment in which a call says that the node is gone and the status that it isn't. Method: the thread that
     brings the news is held up until the reader has raised."""
@@ -361,6 +364,7 @@ def test_who_hears_of_the_loss_by_an_error_finds_it_in_the_status(site, monkeypa
             raised.set()
 
 
+@pytest.mark.slow
 def test_what_does_not_go_together_is_refused(site):
     with pytest.raises(TypeError, match="belong to the way"):
         DomainParticipant(node_id=1, way=DistantNode([site[0].address]))
@@ -370,6 +374,7 @@ def test_what_does_not_go_together_is_refused(site):
         DomainParticipant.remote(["127.0.0.1:1"])
 
 
+@pytest.mark.slow
 def test_the_environment_says_where(site, monkeypatch):
     monkeypatch.setenv("SPINDLE_NODES", f" {site[1].address} ,{site[0].address}")
     with DomainParticipant() as participant:

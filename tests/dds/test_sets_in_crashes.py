@@ -141,6 +141,7 @@ def test_when_a_writer_is_killed_its_last_set_comes_to_all_or_to_nobody(runtime_
             one.close()
 
 
+@pytest.mark.slow
 def test_a_program_that_is_killed_in_an_open_set_has_written_nothing_of_it(runtime_dir):
     with daemons(runtime_dir, 2):
         with DomainParticipant(node_id=1) as participant:
@@ -196,6 +197,7 @@ class Source:
         self._thread.join(30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True], ids=["new samples only", "with history"])
 def test_who_joins_in_the_middle_of_a_set_gets_the_following_ones(runtime_dir, kept):
     qos = KEPT if kept else None
@@ -251,6 +253,7 @@ def moving_publisher():
         yield mine, publisher, writers, subscriber, readers
 
 
+@pytest.mark.slow
 def test_a_set_that_is_open_goes_to_the_next_node_as_a_whole(group):
     """Method: the node is killed between two writes of the set; nothing had been sent, so nothing is in doubt."""
     with moving_publisher() as (mine, publisher, writers, subscriber, readers):
@@ -269,6 +272,7 @@ def test_a_set_that_is_open_goes_to_the_next_node_as_a_whole(group):
             one._instance_handle() for one in writers} <= set(readers[0].matched_pub + readers[1].matched_pub)
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_closed_in_an_open_set_goes_to_the_next_node_with_it(group):
     """Its part comes with the set, and it has ended behind that; what it had said at the dead node is over anyway."""
     with moving_publisher() as (mine, publisher, writers, subscriber, readers):
@@ -286,6 +290,7 @@ def test_a_writer_that_is_closed_in_an_open_set_goes_to_the_next_node_with_it(gr
         wait_until(lambda: not readers[1].matched_pub)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("comes_along", [True, False])
 def test_a_carrier_waits_for_its_writers_at_the_next_node(group, monkeypatch, comes_along):
     """Method: the carrier follows only when somebody writes meanwhile; or a writer can't be opened at the next node,
@@ -323,6 +328,7 @@ def test_a_carrier_waits_for_its_writers_at_the_next_node(group, monkeypatch, co
         assert not any(one.get_sample_lost_status().total_count for one in readers)
 
 
+@pytest.mark.slow
 def test_sets_in_doubt_are_reported_with_all_their_samples_each_to_its_writer(runtime_dir):
     """Method: another member is stopped, so that nothing is delivered, then the writer's node is killed."""
     with daemons(runtime_dir, 3) as group:
@@ -347,6 +353,7 @@ def test_sets_in_doubt_are_reported_with_all_their_samples_each_to_its_writer(ru
             other.close()
 
 
+@pytest.mark.slow
 def test_a_set_is_refused_once_while_something_is_in_doubt(runtime_dir):
     with daemons(runtime_dir, 2) as group:
         participant, other = DomainParticipant(node_id=1, reattach=True), DomainParticipant(node_id=2)
@@ -406,6 +413,7 @@ def test_programs_without_a_node_write_and_read_sets(site, level):
             assert level == "atomic" and [one for one in found[1] if one in found[0]] == found[0]
 
 
+@pytest.mark.slow
 def test_a_reader_elsewhere_stands_still_at_one_place(site):
     with remote(site, 0) as far, beside(site[1]) as near:
         subscriber, readers = readers_of(far)

@@ -161,6 +161,7 @@ def read_as(sample):
     return sample.number, sample.height
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @example(steps=[(0, "write_dispose", 0, 1), (0, "unregister_instance", 0, 1), (0, "dispose", 0, 1)])
 @given(steps=STEPS)

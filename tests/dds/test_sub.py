@@ -404,6 +404,7 @@ class TestIgnoreLocal:
             own.close()
             assert (reader.take(9) == [b"own 3"]) == (b"own" in expected)
 
+    @pytest.mark.slow
     def test_writers_of_other_processes_are_heard(self, group, runtime_dir, tmp_path_factory):
         """Also if they have the handle of a writer that a participant of this process had, which is closed."""
         with DomainParticipant.embedded(node_id=2, runtime_dir=tmp_path_factory.mktemp("e")) as earlier:

@@ -99,6 +99,7 @@ def test_who_writes_in_time_misses_nothing(participant):
     assert counts == [0, 0] or time.monotonic_ns() - begun >= period  # this process may have been held up
 
 
+@pytest.mark.slow
 def test_an_instance_that_has_ended_is_missed_no_more(participant):
     topic = Topic(participant, "topic", Track, qos=Qos(Policy.Deadline(SHORT)))
     reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
@@ -288,6 +289,7 @@ def test_at_once(participant):
     wait_until(lambda: reader.read(9) == [])
 
 
+@pytest.mark.slow
 def test_the_thread_of_the_alarms_holds_nobody(participant):
     import gc
     import weakref
@@ -308,6 +310,7 @@ def test_the_thread_of_the_alarms_holds_nobody(participant):
 
 # --- clocks that are set, and many instances
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jump_s", [3600, -3600])
 def test_a_clock_that_is_set_misses_nothing_and_holds_nothing_up(participant, monkeypatch, jump_s):
     """Deadlines, separations and delays are measured here, so by a clock that nobody sets."""

@@ -134,6 +134,7 @@ def test_any_order_gives_everybody_the_same_alerts(seed: int) -> None:
     assert len(found) >= 10, "a piece without alerts would prove nothing"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["OVERSPEED", "BANK", "RAPID DESCENT", "STEEP PATH", "LEVEL OFF"])
 def test_the_flight_raises_alerts_of_each_kind(kind: str) -> None:
     """Goal: the demonstration has something to show. Method: the whole shipped flight."""

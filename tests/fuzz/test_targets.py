@@ -44,6 +44,7 @@ def test_good_inputs_and_the_corpus_pass(one: Target) -> None:
     assert all(not thread.name.startswith("Thread-") for thread in threading.enumerate()), "left a thread behind"
 
 
+@pytest.mark.slow
 def test_changed_inputs_pass(one: Target) -> None:
     known = [*one.seeds(), *one.corpus()]
 
@@ -67,6 +68,7 @@ def test_changed_inputs_pass(one: Target) -> None:
     edited()
 
 
+@pytest.mark.slow
 def test_messages_changed_as_messages_pass(one: Target) -> None:
     """Method: what `make fuzz` does between libFuzzer's own changes, a few hundred times, from fixed seeds."""
     known = [*one.seeds(), *one.corpus()]

@@ -69,6 +69,7 @@ def packages_in(wheel: Path) -> set[str]:
     return {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_node_and_the_api_and_no_lab(tmp_path: Path) -> None:
     (wheel,) = build(tmp_path, ".", SPINDLE_NO_EXT="1")
     assert packages_in(wheel) == {"dds", "spindle", "spindle_core"}
@@ -79,6 +80,7 @@ def test_the_wheel_has_the_node_and_the_api_and_no_lab(tmp_path: Path) -> None:
     assert refused.returncode == 2 and "pip install ./spindle_lab" in refused.stderr
 
 
+@pytest.mark.slow
 def test_the_lab_is_a_package_beside_it(tmp_path: Path) -> None:
     wheels = build(tmp_path, ".", "spindle_lab", SPINDLE_NO_EXT="1")
     node, lab = sorted(wheels, key=lambda wheel: len(wheel.name.split("-")[0]))

@@ -55,6 +55,7 @@ def step_to_the_end(cluster: Cluster, node: int) -> None:
     assert before == told(cluster, node)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [None, False, True])
 @settings(max_examples=120, deadline=None)
 @given(n=st.integers(1, 4), window=st.sampled_from([1, 2, 8]), switches=SWITCHES,

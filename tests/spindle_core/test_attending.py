@@ -99,6 +99,7 @@ def test_no_wake_up_is_lost(busy_poll_us: int, tcp: bool) -> None:
         assert not other.is_alive()
 
 
+@pytest.mark.slow
 def test_a_message_wakes_up_the_reader_and_not_the_predicate_thread() -> None:
     """Goal: what a waiting reader is for: the predicate thread of its node sleeps on. Method: 300 messages, each sent
     when the node is asleep; the predicate thread of the receiving node goes to sleep far less often."""
@@ -229,6 +230,7 @@ def test_what_another_thread_delivers_meanwhile_is_told() -> None:
         assert not untold
 
 
+@pytest.mark.slow
 def test_the_node_stands_still_for_who_parks_it() -> None:
     """Goal: a thread that attends makes no pass while the engine is parked, and doesn't keep it from being parked.
     Method: parked 300 times beside readers that wait and messages that come."""

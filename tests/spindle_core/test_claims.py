@@ -169,6 +169,7 @@ def test_nobody_else_drives_an_engine_that_is_stepped_by_hand() -> None:
         cluster.stop()
 
 
+@pytest.mark.slow
 def test_a_ring_is_no_time() -> None:
     """Goal: a claim times out when its time is over, however often it was woken in vain. Method: a group that does not
     deliver, a full window, and somebody who rings whatever there is to ring in this process."""

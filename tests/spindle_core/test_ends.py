@@ -12,10 +12,11 @@ import resource
 import pytest
 
 from spindle_core.ends import EVENT_END, Loose, end_of, make_ends
+from tests.support import open_descriptors
 
 
 def count() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return open_descriptors()
 
 
 def test_what_was_not_taken_is_closed() -> None:

@@ -114,6 +114,7 @@ def test_any_bytes_in_a_row_hurt_nobody_else(seed, level, window, kinds):
     run(random.Random(seed), level, window, kinds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["noise", "columns", "headers"])
 def test_many_hostile_rows(kind):
     """A long loop of one kind of damage each (SPINDLE_HOSTILE_ROUNDS sets how long)."""
@@ -156,6 +157,7 @@ def flip_for_ever(row: memoryview, at: int) -> int:
     return pid
 
 
+@pytest.mark.slow
 def test_a_slot_that_changes_while_it_is_copied_is_what_its_check_has_seen():
     """What a trim leaves to the node is copied out of the row of a member that is alive still and writes into it: no
     message is taken for a relayed one, whose identity was never checked, because its kind is another by then.

@@ -23,7 +23,7 @@ from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.inboxes import PROGRESS_SIZE_MAX, PROGRESS_SLOTS, SPACE_WAITING, alone
 from tests.spindle_core.logs import U64_MAX, peek, poke
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 # ---- ways of writing ------------------------------------------------------------------------------------------------
 
@@ -269,6 +269,7 @@ def test_claims_are_one_at_a_time_and_end() -> None:
         writer.claim(-1)
 
 
+@pytest.mark.slow
 def test_memory_of_a_claim_stays_mapped_for_whoever_still_has_it() -> None:
     """Goal: who breaks the rule and keeps a buffer of a claim writes nonsense into its own ring, and crashes nothing.
 
@@ -381,7 +382,7 @@ def test_what_is_no_inbox_is_refused() -> None:
         return InboxWriter(ring, progress, os.dup(inbox.their_fd), bell, os.dup(engine.bell_fd))
 
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     make().close()
     closed = Mapping.create("closed", 4096)
     closed.close()
@@ -407,7 +408,7 @@ def test_what_is_no_inbox_is_refused() -> None:
     make().write(b"x")
     del closed, other, change
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize(

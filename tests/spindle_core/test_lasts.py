@@ -20,6 +20,7 @@ from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 from spindle_core.table_copy import table_messages, table_place
 from spindle_lab.whole.lasts import Lasts, Said
+from tests.support import seeds
 
 SAMPLE, LEAVES, ENDS, OF_WRITER, OF_NODE, ALONE, CARRIED, BOUND = 1, 2, 4, 8, 16, 32, 128, 16
 # Tags are the effects themselves, but for 0, which is a sample; those with 64 in them have none.
@@ -93,7 +94,7 @@ def random_messages(rng: random.Random, count: int, keys: int, large: int, group
 
 
 @pytest.mark.parametrize("groups", [False, True])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=10))
 def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
     rng = random.Random(seed)
     large = rng.choice((8, 200, 900))
@@ -108,7 +109,7 @@ def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
 
 
 @pytest.mark.parametrize("groups", [False, True])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20, quick=5))
 def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool) -> None:
     """Whoever gets the table at some place, and the messages of the log from some earlier place on, has from there on
     what everybody has: also of what leaves for want of room."""

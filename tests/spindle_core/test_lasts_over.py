@@ -31,6 +31,7 @@ from tests.spindle_core.test_lasts import (
     random_messages,
     said,
 )
+from tests.support import seeds
 
 WORD, ALONE, ALONE_ENDS = 100, 101, 102
 MS, S = 1_000_000, 1_000_000_000
@@ -125,7 +126,7 @@ def drawn_spec(rng: random.Random) -> TopicSpec:
 
 
 @pytest.mark.parametrize("groups", [False, True])
-@pytest.mark.parametrize("seed", range(80))
+@pytest.mark.parametrize("seed", seeds(80, quick=15))
 def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
     rng = random.Random(seed)
     spec = drawn_spec(rng)
@@ -147,7 +148,7 @@ def without_times(messages: list[Said]) -> list[Said]:
 
 
 @pytest.mark.parametrize("groups", [False, True])
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40, quick=10))
 def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool) -> None:
     """Also of what goes because of a limit, and of what is over, in the same order and at the same time."""
     rng = random.Random(seed)

@@ -13,11 +13,12 @@ import tempfile
 import pytest
 
 from spindle_core.memory import Mapping
+from tests.support import open_descriptors
 
 
 def descriptors() -> int:
     gc.collect()
-    return len(os.listdir("/proc/self/fd"))
+    return open_descriptors()
 
 
 def test_two_mappings_of_one_descriptor_share_their_bytes() -> None:

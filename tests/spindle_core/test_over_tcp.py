@@ -17,7 +17,7 @@ from spindle_core.errors import Wedged, WriteTimeout
 from spindle_core.fabric.tcp import TcpFabric
 from tests.spindle_core.cluster import Cluster, asleep, connection
 from tests.spindle_core.predicates.test_order import SWITCHES, run_script
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 SCRIPT = st.lists(st.tuples(st.sampled_from("wwsss"), st.integers(0, 5)), max_size=60)
 
@@ -149,6 +149,7 @@ def test_view_changes_under_load() -> None:
         assert own == [b"%d:%d" % (rank, k) for k in range(counts[rank])]
 
 
+@pytest.mark.slow
 def test_the_last_word_of_an_epoch_arrives_though_the_next_one_is_installed() -> None:
     """What waits behind a full socket when a node goes on to the next view is sent as the other one takes it; until
     then the epoch is kept, and afterwards given back."""
@@ -213,6 +214,7 @@ def test_a_heartbeat_arrives_alone() -> None:
 TOPICS = [SubgroupSpec(1, (0, 1, 2), (0, 1, 2), 16, 3000, 1), SubgroupSpec(2, (0, 1, 2), (0, 1), 16, 3000, 0)]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(1, 2), st.integers(0, 3000)), min_size=50, max_size=400),
        st.integers(20, 200), SWITCHES)
@@ -320,12 +322,12 @@ def test_an_install_that_fails_leaves_the_old_view_as_it_was() -> None:
     writer = cluster.writer(0)
     cluster.engines[0].start()
     new = cluster.prepare(2, [SubgroupSpec(1, (0, 1), (0, 1), 8, 60_000)])
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = open_descriptors()
     for _ in range(3):
         with pytest.raises(ValueError, match="it must hold two of them"):
             cluster.engines[0].install(new[0])
     assert cluster.engines[0].epoch is cluster.epochs[0]
-    assert len(os.listdir("/proc/self/fd")) <= descriptors + 2      # what the thread waits at
+    assert open_descriptors() <= descriptors + 2      # what the thread waits at
     writer.write(b"goes on", timeout_s=10)
     wait_until(lambda: (cluster.engines[1].step_once(), writer.acknowledged)[1] == 1, 30)
     assert [reader.take(9) for reader in readers] == [[b"goes on"]] * 2

@@ -26,7 +26,7 @@ from tests.spindle_core.logs import (
     payload,
     peek,
 )
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 
 class Info(MessageInfo):
@@ -426,7 +426,7 @@ def test_descriptors_are_owned_and_given_back() -> None:
     cursor = Cursor(True)
     log.add_reader(cursor)
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(20):
         attach(log, cursor).close()
         with pytest.raises(ValueError, match="not a delivery log"):
@@ -434,7 +434,7 @@ def test_descriptors_are_owned_and_given_back() -> None:
                 Mapping.create("other", 1), Mapping.attach(os.dup(cursor.mapping.fd), True), os.dup(cursor.their_fd)
             )
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 @pytest.mark.parametrize("blocking", [True, False])

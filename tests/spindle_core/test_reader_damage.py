@@ -116,6 +116,7 @@ def test_what_the_log_has_given_up_is_not_returned_though_it_still_looks_whole(w
     assert (got, reader.lost) == ([payload(1, 100), payload(2, 100)], 1)
 
 
+@pytest.mark.slow
 def test_a_node_that_died_in_the_middle_of_a_change_is_noticed() -> None:
     """Goal: a node killed while it moves the oldest position can't make its readers spin for ever.
 
@@ -148,6 +149,7 @@ SPOTS = st.one_of(
 NONSENSE = st.one_of(st.integers(0, U64_MAX), st.integers(0, 5000), st.sampled_from([U64_MAX, 1, 2, 64, (1 << 32) - 1]))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     keep_all=st.booleans(),

@@ -18,7 +18,7 @@ from spindle_core.engine import Engine
 from spindle_core.inbox import Inbox
 from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.inboxes import attach
-from tests.support import halt, wait_until
+from tests.support import halt, open_descriptors, wait_until
 
 
 def stopped(engine: Engine) -> bool:
@@ -118,10 +118,11 @@ def test_starting_and_stopping_in_every_order() -> None:
     assert stopped(engine) and engine.step_once() == 0
 
 
+@pytest.mark.slow
 def test_an_engine_that_was_never_started_is_freed() -> None:
     """Goal: dropping an engine gives back its memory and descriptors. Method: weak reference, /proc/self/fd."""
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(10):
         cluster = Cluster(2)
         cluster.writer(0).write(b"x")
@@ -131,13 +132,14 @@ def test_an_engine_that_was_never_started_is_freed() -> None:
     del cluster
     gc.collect()
     assert freed() is None
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
+@pytest.mark.slow
 def test_a_stopped_engine_is_freed() -> None:
     """Goal: the same after its thread ran. Method: many started and stopped clusters, then count descriptors."""
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     for _ in range(5):
         cluster = Cluster(2)
         cluster.start()
@@ -147,7 +149,7 @@ def test_a_stopped_engine_is_freed() -> None:
         cluster.stop()
     del cluster, writer
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before
 
 
 FORGOTTEN = """
@@ -290,6 +292,7 @@ def test_stopping_while_parked(asleep: bool) -> None:
     cluster.stop()
 
 
+@pytest.mark.slow
 def test_stopping_while_others_take_things_away() -> None:
     """Goal: who removes an inbox from an engine that is just stopping may free it: the last step is over by then.
 
@@ -348,6 +351,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 def test_a_pass_that_had_to_wait_is_no_long_pass() -> None:
     """Goal: the longest pass, and the time that passes took, say for how long the thread worked, not for how long it
     was kept from running. Method: a process with two engines under traffic is stopped again and again."""

@@ -240,18 +240,21 @@ def agree(data_type: Any, sample: Any, text: str, versions: tuple[int, ...] = (0
         assert bound.of_sample(decoded) == says, text
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(PLAIN, expressions(FIELDS[Plain]))
 def test_plain_members(sample: Plain, text: str) -> None:
     agree(Plain, sample, text, (1, 2))
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(NESTED, expressions(FIELDS[Nested]))
 def test_what_a_sample_may_lack(sample: Nested, text: str) -> None:
     agree(Nested, sample, text)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(records(), expressions(FIELDS["record"]))
 def test_records(sample: Any, text: str) -> None:

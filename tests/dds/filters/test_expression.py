@@ -418,6 +418,7 @@ SAMPLES = st.builds(Sample, st.integers(-3, 3), st.sampled_from([-1.5, 0.0, 0.5,
                     st.lists(st.integers(-2, 2), max_size=2))
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(TREES, SAMPLES, st.tuples(st.integers(-2, 2), st.sampled_from([0.5, -1.5])))
 def test_it_decides_as_sqlite_does(text, sample, parameters):

@@ -237,6 +237,7 @@ def test_truncated_payloads_are_refused(sample, data):
             codec.decode(payload[:data.draw(st.integers(0, len(payload) - 1))])
 
 
+@pytest.mark.slow
 @given(_everything, st.data())
 @settings(deadline=None, max_examples=200)
 def test_altered_payloads_give_a_sample_or_a_value_error(sample, data):

@@ -22,6 +22,7 @@ from dds.messages.operations import handle_of
 from tests.dds.idl.evolving import announced, enumeration, evolved, reader_of, struct
 
 
+@pytest.mark.slow
 @given(evolved(), st.data())
 @settings(deadline=None, max_examples=150)
 def test_both_ways_as_the_library_reads_it(versions, data):

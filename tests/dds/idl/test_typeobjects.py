@@ -198,6 +198,7 @@ def test_identifiers_as_the_library_has_them():
         identifier_of(b"")
 
 
+@pytest.mark.slow
 @given(structs())
 @settings(deadline=None, max_examples=60)
 def test_types_at_random_come_back(made):
@@ -242,6 +243,7 @@ def test_an_honest_name_under_another_types_identifier_is_refused():
         class_of(*_renamed(Base, b"number", b"nomber"))
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(deadline=None, max_examples=300)
 def test_damaged_descriptions_are_refused(data):

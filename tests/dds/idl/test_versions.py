@@ -245,6 +245,7 @@ def as_read(reader: Shape, cls: Any, writer: Shape, value: Any) -> Any:
 RULES = st.builds(Rules, st.integers(0, 5).map(bool), st.booleans(), st.booleans(), st.booleans(), st.booleans())
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=80)
 @given(st.data())
 def test_what_goes_together_is_read_right_and_what_does_not_has_a_reason(data: st.DataObject) -> None:

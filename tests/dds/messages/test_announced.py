@@ -72,6 +72,7 @@ def test_a_dtype_that_is_none_is_a_value_error(said: bytes) -> None:
         dtype_of(numpy_type(said))
 
 
+@pytest.mark.slow
 def test_no_announced_dtype_ends_the_program_that_looks_at_it() -> None:
     """A division by zero in NumPy's C code is a signal, which no `except` sees."""
     program = ("from dds.messages.announced import AnnouncedType, dtype_of\n"

@@ -430,6 +430,7 @@ class Model:
             self.state[number] = NO_WRITERS
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_readers_go_through_the_states_of_the_model(steps):
@@ -473,6 +474,7 @@ def test_readers_go_through_the_states_of_the_model(steps):
             assert total + info.absolute_generation_rank == sum(counts.values())
 
 
+@pytest.mark.slow
 def test_instances_of_a_group_that_has_died(runtime_dir, tmp_path):
     """Goal: where the next group begins, what was written before has no writers, for who takes as it comes, who keeps
     the last, and who comes late; and that is the last look at each message that such readers need. Method: a logged

@@ -115,6 +115,7 @@ def opened(participant, kind, writers=1, depth=0):
     return topic, make, fast, slow, [DataWriter(participant, topic) for _ in range(writers)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "depth"), [*((kind, 0) for kind in TYPES), ("number", 1), ("numpy", 2)])
 def test_both_ways_say_the_same(participant, kind, depth):
     topic, make, fast, slow, writers = opened(participant, kind, WRITERS, depth)

@@ -15,6 +15,7 @@ from dds.replicated.agreed import ORIGINS_MAX, Agreed, Check
 from dds.replicated.machine import SPAN_MAX, Phase
 from dds.replicated.messages import NONE, Entry, Kind
 from tests.dds.replicated.model import World
+from tests.support import seeds
 
 
 def kinds(world: World) -> list[Kind]:
@@ -469,7 +470,7 @@ def test_commands_of_others_fail_alike() -> None:
     assert one.carrier.snapshot() == two.carrier.snapshot() and one.machine.agreed.index == 4
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60, quick=15))
 def test_whatever_happens_all_replicas_agree(seed: int) -> None:
     """Method: random runs; `World.compare` looks after every entry. At the end the living have the same state, which
     has every command that is in the order once, and every caller its own result."""

@@ -151,6 +151,7 @@ def test_a_node_dies_and_its_replica_goes_on_at_another(group, runtime_dir) -> N
 DISK = "who waits for the disk"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who_hears", ["the thread that writes for the replica", DISK])
 def test_no_command_overtakes_those_that_its_dead_node_had(group, runtime_dir, who_hears) -> None:
     """Goal: whoever hears of the death first, what was on its way comes before what is written from then on: a command
@@ -235,6 +236,7 @@ def test_a_logged_object_outlives_all(runtime_dir, tmp_path) -> None:
                 node.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["called", "awaited"])
 def test_a_command_that_dies_with_the_node_is_not_said_to_be_carried_out(runtime_dir, tmp_path, how) -> None:
     """Method: the node of a logged object stands still, gets a command, and dies; there is no other one."""

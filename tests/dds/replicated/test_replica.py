@@ -57,6 +57,7 @@ def test_random_numbers_and_time_are_agreed(pair) -> None:
         _ = Ledger().order
 
 
+@pytest.mark.slow
 def test_many_at_once_agree(pair) -> None:
     """Goal: one order for hundreds of commands in flight, from threads of two replicas."""
     first, second = pair
@@ -142,6 +143,7 @@ def test_commands_may_be_large(limited, two_nodes) -> None:
         assert ledger.append("a") == 1
 
 
+@pytest.mark.slow
 def test_a_command_that_waits_for_a_command_says_so(participant) -> None:
     class Bad(Object):
         count: int = 0
@@ -209,6 +211,7 @@ def test_one_that_differs_stops_loudly_and_the_others_go_on(two_nodes, caplog) -
             odd.append("x")
 
 
+@pytest.mark.slow
 def test_nobody_has_the_state(participant) -> None:
     """Method: a reader keeps the topic when its last replica goes; what it has kept doesn't reach back far enough."""
     with Replica(participant, "ledger", Ledger, history_bytes=0) as last:

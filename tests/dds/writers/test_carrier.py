@@ -204,6 +204,7 @@ def test_readers_that_ask_for_nothing_get_sets_whole_too(participant):
     assert limited.get_sample_rejected_status().total_count == 0
 
 
+@pytest.mark.slow
 def test_a_slow_reader_makes_the_set_time_out_and_readers_forget_what_had_come_of_it(participant):
     qos = Qos(Policy.Reliability.Reliable(duration(milliseconds=300)))
     subscriber, readers, publisher, writers = ends(participant, size_max=1000)

@@ -99,6 +99,7 @@ class TestSuspending:
         assert writer.wait_for_acks(LONG)
         timer.join()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("forgotten", [False, True], ids=["closed", "forgotten"])
     def test_what_is_held_goes_with_its_writer(self, participant, forgotten):
         """Else nobody could resume the publisher any more."""

@@ -213,6 +213,7 @@ def test_a_keep_last_reader_that_never_takes_holds_nobody(one: Session, two: Ses
     writer.close()
 
 
+@pytest.mark.slow
 def test_applications_that_come_and_go_quickly(one: Session, two: Session, base_dir: Path) -> None:
     """Goal: what one application closes never takes away what the next one opens meanwhile, and nothing is left
     open. Method: sixty short sessions by turns on both nodes, each with the only reader and writer of its node."""

@@ -34,7 +34,7 @@ from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.transport.wire import HEADER, BlockingConnection, Connection, encode
 from tests.spindle.stand_in import StandInNode
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 
 @pytest.fixture
@@ -159,11 +159,11 @@ def test_a_slowly_dripping_frame_is_cut_off(node: StandInNode) -> None:
 def test_descriptors_from_an_application_are_refused_and_closed(node: StandInNode) -> None:
     """Goal: an application can't fill the node's descriptor table. Method: send some, count the open."""
     sock, conn, _ = node.opened()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     socket.send_fds(sock, [encode(pb.Request(number=1, get_view=pb.GetView()).SerializeToString(), 0)], [0] * 20)
     assert "descriptors" in last_word(conn).text
     conn.close()
-    wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    wait_until(lambda: open_descriptors() <= before)
 
 
 def test_who_does_not_read_is_cut_off(node: StandInNode, monkeypatch: pytest.MonkeyPatch) -> None:

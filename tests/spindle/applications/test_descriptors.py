@@ -27,7 +27,7 @@ from spindle.group.topics import TopicSpec
 from spindle_core.ends import ApplicationBell, Ringer, make_ends
 from spindle_core.engine import Engine
 from tests.spindle.daemons import Daemon, daemons
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 
 @contextlib.contextmanager
@@ -137,10 +137,10 @@ def test_of_an_applications_ring_the_node_keeps_nothing() -> None:
     engine = Engine(1)
     bell = ApplicationBell(engine)
     theirs = os.dup(bell.fd)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     bell.hand_over()
     bell.hand_over()
-    assert bell.fd == -1 and len(os.listdir("/proc/self/fd")) == before - 1
+    assert bell.fd == -1 and open_descriptors() == before - 1
     with select.epoll.fromfd(os.dup(bell._heard)) as heard:
         os.eventfd_write(theirs, 1)
         assert heard.poll(0)
@@ -168,6 +168,7 @@ def shared_with(pid: int, other: int) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the number of the system call kcmp")
 def test_a_node_shares_no_open_file_with_who_is_attached(runtime_dir: Path) -> None:
     """Goal: O_NONBLOCK belongs to the open file, so a node has none that an application has, and no bell that another
@@ -204,6 +205,7 @@ def test_an_application_that_is_gone_leaves_nothing_at_its_node(runtime_dir: Pat
         wait_until(lambda: count() <= before, what="no more descriptors than before")
 
 
+@pytest.mark.slow
 def test_who_uses_up_the_descriptors_is_told_and_the_next_view_has_its_own(runtime_dir: Path) -> None:
     """Goal: one application that opens whatever it is given ends nobody. Method: a daemon with few descriptors; readers
     until one is refused, with a reason; then another node joins, and the honest ones go on at both."""
@@ -261,6 +263,7 @@ def test_hundreds_of_wrong_numbers_in_an_inbox_end_with_it(runtime_dir: Path) ->
     del node
 
 
+@pytest.mark.slow
 def test_what_was_opened_before_fork_refuses_in_the_child(runtime_dir: Path) -> None:
     """Goal: S50: in a child every call says what to do, and the parent's reader and writer go on as if nothing had
     been. Method: a child that reads, waits, arms, writes and closes; then the parent takes all that was written."""

@@ -118,6 +118,7 @@ def welcomed(edge: RawEdge, stream: int) -> None:
     assert welcome.WhichOneof("body") == "welcome"
 
 
+@pytest.mark.slow
 def test_programs_are_applications_and_nothing_else(host: Host) -> None:
     """Whatever the edge's keys are: what comes through it can't be a node, or an edge in turn."""
     edge = RawEdge(host)
@@ -170,6 +171,7 @@ def test_more_than_a_window_is_refused(host: Host) -> None:
     edge.sock.close()
 
 
+@pytest.mark.slow
 def test_who_says_nothing_in_a_stream_is_closed(host: Host) -> None:
     edge = RawEdge(host)
     edge.say(open=eb.Open(stream=1))
@@ -212,6 +214,7 @@ def test_edges_that_are_not_admitted(host: Host, more: dict[str, Any], why: str)
     assert edge.reply.kind == "ProtocolMismatch" and why in edge.reply.message
 
 
+@pytest.mark.slow
 def test_a_node_that_stops_says_so_before_its_programs_hear_of_it(runtime_dir: Path) -> None:
     """So they find the next node ready when they come again. Then they get their last words, and the edge its own."""
     with one_host(runtime_dir) as stopping:

@@ -18,6 +18,7 @@ from tests.spindle.applications import flood
 from tests.spindle.daemons import Daemon, daemons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "size_max", "answers", "cut"), [
     (60_000, "64 KiB", 500, 0), (1_000_000, "64 KiB", 0, 100), (1_000_000, "1 MiB", 100, 0)])
 def test_requests_of_many_connections_cost_no_membership(

@@ -24,6 +24,7 @@ from tests.support import halt, wait_until
 READER = b"r" * 16
 
 
+@pytest.mark.slow
 def test_every_node_tells_of_all(runtime_dir: Path) -> None:
     """Topic "a" is written at node 1 and read at node 2; node 3 has nothing of it, and is asked."""
     with daemons(runtime_dir, 3) as running, attach(runtime_dir=runtime_dir, node_id=1) as one, \
@@ -59,6 +60,7 @@ def test_every_node_tells_of_all(runtime_dir: Path) -> None:
         wait_until(lambda: "error" not in three.group_status(figures=True)[1])
 
 
+@pytest.mark.slow
 def test_who_holds_a_topic_up_is_known_elsewhere(runtime_dir: Path) -> None:
     """At a node that is no member of it, too."""
     with daemons(runtime_dir, 3), attach(runtime_dir=runtime_dir, node_id=1) as one, \

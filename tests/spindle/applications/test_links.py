@@ -59,6 +59,7 @@ def test_limits_are_named(group: Group) -> None:
         links.offer("one more", 8).end()
 
 
+@pytest.mark.slow
 def test_regions_that_are_reached_are_limited_for_each_link_and_each_program(group: Group) -> None:
     with group.program(1) as session, group.program(2) as owner, group.program(2) as another, \
             Links(another).offer("one more", 8):
@@ -80,6 +81,7 @@ def test_regions_that_are_reached_are_limited_for_each_link_and_each_program(gro
         assert opened[4].region("one more").read(0, 8) == bytes(8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", [0, 1, 4096, 1 << 20])
 def test_any_memory_will_do(group: Group, memory: int) -> None:
     with Links(group.session(1)).open(2, memory=memory) as link:

@@ -226,6 +226,7 @@ def test_a_reader_is_told_when_something_may_be_missing(group: list[Daemon], run
         again.stop()
 
 
+@pytest.mark.slow
 def test_a_reader_is_told_when_the_order_has_less_than_it_has_had(runtime_dir: Path, tmp_path: Path) -> None:
     """Goal: who has taken messages that were on no disk when all nodes died knows it. Method: a reader that claims to
     have had more than the journal holds; one that has had just that is told nothing of the kind."""
@@ -279,6 +280,7 @@ def test_a_writer_knows_what_its_dead_node_had_not_acknowledged(group: list[Daem
         assert (doubts[0].index if doubts else count) <= last + 1
 
 
+@pytest.mark.slow
 def test_views_are_events_for_applications(group: list[Daemon]) -> None:
     """Goal: who watches sees the view without the dead node. Method: kill one, wait for the event."""
     events: list[Event] = []

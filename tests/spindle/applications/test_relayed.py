@@ -45,6 +45,7 @@ def open_there(session: Session) -> int:
     return sum(len(one["readers"]) + len(one["writers"]) for one in session.status()["applications"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["reader", "writer"])
 def test_what_a_node_has_too_few_descriptors_for_is_not_left_open(tmp_path: Path, kind: str) -> None:
     """Or a reader that nobody has would hold up the topic's writers for ever."""

@@ -301,6 +301,7 @@ def test_metrics_of_a_daemon(cli: Cli, runtime_dir: Path) -> None:
         assert 'spindle_members{domain="0",node="1"} 1.0' in text
 
 
+@pytest.mark.slow
 def test_doctor_counts_the_running(cli: Cli, group: list[Daemon]) -> None:
     """Goal: doctor sees who runs, and what a killed one left, while the others go on. Method: kill one of three."""
     checks = {one["name"]: one for one in cli("doctor", "--json").json["checks"]}

@@ -68,6 +68,7 @@ def read(within: dds.DomainParticipant, topic: str, readers: int) -> None:
 
 # --- types
 
+@pytest.mark.slow
 def test_every_kind_of_type_is_decoded_by_others(node: Daemon, runtime_dir: Path) -> None:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2
     from mcap.records import Schema
@@ -125,6 +126,7 @@ def test_bytes_as_json_are_bounded() -> None:
     assert json.loads(as_json(b"")) == {"size": 0, "text": ""}
 
 
+@pytest.mark.slow
 def test_topics_of_an_order_group_are_shown_by_their_own_names(node: Daemon, runtime_dir: Path) -> None:
     with participant(runtime_dir) as within, served(runtime_dir, "speed*") as serving:
         speeds = dds.DataWriter(within, dds.Topic(within, "speeds", Fix, order="flight"))
@@ -140,6 +142,7 @@ def test_topics_of_an_order_group_are_shown_by_their_own_names(node: Daemon, run
 
 # --- what comes and goes
 
+@pytest.mark.slow
 def test_topics_come_and_go(node: Daemon, runtime_dir: Path) -> None:
     with participant(runtime_dir) as within, served(runtime_dir, "flight/*", "lone") as serving:
         client = serving.client()
@@ -167,6 +170,7 @@ def test_topics_come_and_go(node: Daemon, runtime_dir: Path) -> None:
         assert json.loads(client.until("flight/fixes", 2)[1])["text"] == "anew"
 
 
+@pytest.mark.slow
 def test_nothing_is_read_while_nobody_looks(node: Daemon, runtime_dir: Path) -> None:
     """Also not when the client that looked has vanished without a word."""
     with participant(runtime_dir) as within, served(runtime_dir) as serving:
@@ -188,6 +192,7 @@ def test_nothing_is_read_while_nobody_looks(node: Daemon, runtime_dir: Path) -> 
         read(within, "fixes", 0)
 
 
+@pytest.mark.slow
 def test_who_looks_first_gets_what_a_topic_keeps(node: Daemon, runtime_dir: Path) -> None:
     keeps = Qos(Policy.Durability.TransientLocal, Policy.History.KeepLast(2))
     with participant(runtime_dir) as within, served(runtime_dir) as serving:
@@ -200,6 +205,7 @@ def test_who_looks_first_gets_what_a_topic_keeps(node: Daemon, runtime_dir: Path
         assert [json.loads(one)["text"] for one in client.until("settings", 2)] == ["3", "4"]
 
 
+@pytest.mark.slow
 def test_a_logged_topic_whose_writers_have_gone_has_its_type(node: Daemon, runtime_dir: Path) -> None:
     logged = Qos(Policy.Durability.Persistent, Policy.WriterDataLifecycle(autodispose=False))
     with participant(runtime_dir) as within:
@@ -213,6 +219,7 @@ def test_a_logged_topic_whose_writers_have_gone_has_its_type(node: Daemon, runti
         assert b"overspeed" in client.until("alerts", 1)[0]
 
 
+@pytest.mark.slow
 def test_another_version_of_a_type_has_a_channel_of_its_own(node: Daemon, runtime_dir: Path) -> None:
     from dds.idl import annotations
 
@@ -246,6 +253,7 @@ def test_another_version_of_a_type_has_a_channel_of_its_own(node: Daemon, runtim
 
 # --- the node
 
+@pytest.mark.slow
 def test_it_goes_on_when_its_node_is_started_again(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1) as (first,), served(runtime_dir) as serving:
         client = serving.client()
@@ -268,6 +276,7 @@ def test_it_goes_on_when_its_node_is_started_again(runtime_dir: Path) -> None:
             client.until("fresh", 1)
 
 
+@pytest.mark.slow
 def test_it_goes_on_at_another_node_where_it_stood(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 2) as (first, _), served(runtime_dir, "--node", "1") as serving:
         client = serving.client()
@@ -288,6 +297,7 @@ def test_it_goes_on_at_another_node_where_it_stood(runtime_dir: Path) -> None:
             beside.close()
 
 
+@pytest.mark.slow
 def test_a_node_that_goes_while_nobody_looks(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1) as (first,), served(runtime_dir) as serving:
         client = serving.client()
@@ -300,6 +310,7 @@ def test_a_node_that_goes_while_nobody_looks(runtime_dir: Path) -> None:
             client.until("fixes", 1)
 
 
+@pytest.mark.slow
 def test_from_a_host_without_a_node(runtime_dir: Path, tmp_path: Path) -> None:
     """It reaches nodes over the network, and turns to the next when one dies."""
     with hosts(tmp_path, 3) as (first, second, _):
@@ -323,6 +334,7 @@ def test_from_a_host_without_a_node(runtime_dir: Path, tmp_path: Path) -> None:
             fresh.close()
 
 
+@pytest.mark.slow
 def test_without_reattaching_it_ends_with_its_node(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1) as (first,), served(runtime_dir, "--no-reattach") as serving:
         first.kill()
@@ -332,6 +344,7 @@ def test_without_reattaching_it_ends_with_its_node(runtime_dir: Path) -> None:
 
 # --- clients that are a burden
 
+@pytest.mark.slow
 def test_a_client_that_does_not_read_holds_nobody_up(node: Daemon, runtime_dir: Path) -> None:
     """Method: one client stops reading its socket; more is written than its buffers and its backlog have. The writer
     never waits, and another client sees the last sample."""
@@ -358,6 +371,7 @@ def test_a_client_that_does_not_read_holds_nobody_up(node: Daemon, runtime_dir: 
             wait_until(seen, WAIT_S, "the last sample at the client that reads")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nonsense", [
     "no JSON", "{}", '{"op": "subscribe"}', '{"op": "subscribe", "subscriptions": [{"id": 1, "channelId": 4711}]}',
     '{"op": "unsubscribe", "subscriptionIds": [7]}', '{"op": "advertise", "channels": [{"id": 1, "topic": "fixes", '
@@ -381,6 +395,7 @@ def test_what_a_client_says_changes_nothing(node: Daemon, runtime_dir: Path, non
         assert (code, "Traceback" in err) == (0, False)
 
 
+@pytest.mark.slow
 def test_another_protocol_is_refused(node: Daemon, runtime_dir: Path) -> None:
     from websockets.exceptions import InvalidHandshake
     from websockets.sync.client import connect
@@ -392,6 +407,7 @@ def test_another_protocol_is_refused(node: Daemon, runtime_dir: Path) -> None:
 
 # --- rights and addresses
 
+@pytest.mark.slow
 def test_what_the_rules_hide_is_not_shown(runtime_dir: Path, tmp_path: Path) -> None:
     me = pwd.getpwuid(os.getuid()).pw_name
     config = tmp_path / "spindle.toml"
@@ -414,6 +430,7 @@ def test_what_the_rules_hide_is_not_shown(runtime_dir: Path, tmp_path: Path) -> 
         assert serving.process.poll() is None
 
 
+@pytest.mark.slow
 def test_a_place_that_is_taken(node: Daemon, runtime_dir: Path, cli: Cli) -> None:
     with served(runtime_dir) as serving:
         port = serving.url.rpartition(":")[2]
@@ -422,6 +439,7 @@ def test_a_place_that_is_taken(node: Daemon, runtime_dir: Path, cli: Cli) -> Non
         assert f"127.0.0.1:{port}" in result.err and "--listen" in result.err
 
 
+@pytest.mark.slow
 def test_only_loopback_unless_said(node: Daemon, runtime_dir: Path, cli: Cli) -> None:
     result = cli("foxglove", "--runtime-dir", runtime_dir, "--listen", "0.0.0.0:0")
     assert result.code == 2 and "--open" in result.err
@@ -429,6 +447,7 @@ def test_only_loopback_unless_said(node: Daemon, runtime_dir: Path, cli: Cli) ->
         assert serving.url.startswith("ws://0.0.0.0:")
 
 
+@pytest.mark.slow
 def test_over_tls(node: Daemon, runtime_dir: Path, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     context = ssl.create_default_context(cafile=str(certificate))
@@ -473,6 +492,7 @@ def test_wrong_options(cli: Cli, runtime_dir: Path, arguments: list[str], words:
     assert result.code == 2 and words in result.err
 
 
+@pytest.mark.slow
 def test_keys_that_are_none(node: Daemon, runtime_dir: Path, cli: Cli) -> None:
     wrong = ("--certificate", __file__, "--key", __file__)
     result = cli("foxglove", "--runtime-dir", runtime_dir, "--listen", "0", *wrong)

@@ -92,6 +92,7 @@ def test_export_lines(cli: Cli, directory: Path, tmp_path: Path) -> None:
     assert bytes.fromhex(first["value"]) == payloads[0]
 
 
+@pytest.mark.slow
 def test_export_into_a_file_from_a_terminal(directory: Path, tmp_path: Path) -> None:
     """Goal: the bar goes to the terminal, the messages to the file. Method: stdin and stderr are a terminal, stdout is
     what a shell's `>` makes of it."""

@@ -96,6 +96,7 @@ def test_no_header_no_names() -> None:
     assert not any("value" in line or "name" in line for width in (20, 60, 200) for line in shown(made, width))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [80, 120, 180])
 @pytest.mark.parametrize("words", [["status"], ["topics"], ["topics", TOPIC], ["ls"]], ids=" ".join)
 def test_commands_on_a_terminal(stand_in: StandInNode, columns: int, words: list[str]) -> None:

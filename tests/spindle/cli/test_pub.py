@@ -127,6 +127,7 @@ def test_held_back_is_refused_by_number(cli: Cli, node: StandInNode) -> None:
     assert result.code == 1 and "message 17 was held back for 0.05 s" in result.err, "the stand-in has 16 slots"
 
 
+@pytest.mark.slow
 def test_not_delivered_is_told(cli: Cli, node: StandInNode) -> None:
     begin = time.monotonic()
     result = cli("pub", "t", "a", "b", "--timeout", "0.05", "--json")
@@ -140,6 +141,7 @@ def test_not_delivered_is_told(cli: Cli, node: StandInNode) -> None:
     }
 
 
+@pytest.mark.slow
 def test_typed_topics_take_no_raw_bytes(cli: Cli, node: StandInNode) -> None:
     result = cli("pub", "typed", "a", "--timeout", 0, "--readers", 0)
     assert result.code == 1 and "carries Air" in result.err and "--force" in result.err

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 import dds
 from dds.idl import IdlStruct
 from spindle.client import attach
@@ -64,6 +66,7 @@ def publish(cli: Cli, topic: str, text: str) -> None:
     assert cli("pub", topic, text, "--readers", 1).code == 0
 
 
+@pytest.mark.slow
 def test_patterns_and_names_now_and_later(cli: Cli, runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1), attach(runtime_dir=runtime_dir) as session:
         for name in ("flight/air", "other", "status"):
@@ -82,6 +85,7 @@ def test_patterns_and_names_now_and_later(cli: Cli, runtime_dir: Path) -> None:
         assert lines.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_topics_with_a_type(cli: Cli, runtime_dir: Path) -> None:
     """Beside one without; JSON has the topic of each."""
     with daemons(runtime_dir, 1), dds.DomainParticipant() as participant:
@@ -98,6 +102,7 @@ def test_topics_with_a_type(cli: Cli, runtime_dir: Path) -> None:
         assert lines.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_it_goes_on_where_its_node_goes_away(cli: Cli, runtime_dir: Path) -> None:
     """At the other daemon of the host, with the topics that it had and new ones."""
     with daemons(runtime_dir, 2) as running, attach(runtime_dir=runtime_dir, node_id=2) as session:
@@ -119,6 +124,7 @@ def test_it_goes_on_where_its_node_goes_away(cli: Cli, runtime_dir: Path) -> Non
         assert lines.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_without_going_on(cli: Cli, runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1) as running:
         with attach(runtime_dir=runtime_dir) as session:

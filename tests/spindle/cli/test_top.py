@@ -175,6 +175,7 @@ def test_a_group_under_traffic(cli: Cli, runtime_dir: Path) -> None:
             reader.close()
 
 
+@pytest.mark.slow
 def test_live(stand_in: StandInNode) -> None:
     """Method: an 80 column terminal; new figures must come by themselves, nothing may be cut, q must end it."""
     stand_in.call(lambda: stand_in.declare_topic(TopicSpec("flight/air")))

@@ -64,6 +64,7 @@ def test_the_type_as_idl(cli: Cli, fixes: Program) -> None:
     assert missing.code and "there is no topic 'fixe'" in missing.err
 
 
+@pytest.mark.slow
 def test_samples_go_out_as_json_and_come_in(cli: Cli, fixes: Program) -> None:
     sent = cli("pub", "fixes", '{"aircraft": "A", "altitude": 900, "mode": "manual"}',
                '{"aircraft": "B", "altitude": -1, "mode": 7}', "--json")
@@ -105,6 +106,7 @@ def test_raw_bytes_end_no_reader(cli: Cli, fixes: Program) -> None:
     assert fixes.reader.get_sample_lost_status().total_count == 1
 
 
+@pytest.mark.slow
 def test_a_type_that_nobody_says(cli: Cli, runtime_dir: Path) -> None:
     with dds.DomainParticipant.embedded() as participant:
         topic = dds.Topic(participant, "fixes", FIX, qos=dds.Qos(dds.Policy.Durability.Volatile))
@@ -140,6 +142,7 @@ def test_a_topic_in_an_order_group(cli: Cli, runtime_dir: Path) -> None:
         assert program.reader.take_one(timeout=LONG) == FIX("A", 1, Mode.auto)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["text", "json", "lines"])
 def test_two_daemons(runtime_dir: Path, style: str) -> None:
     """The program is at one, the shell at the other."""
@@ -187,6 +190,7 @@ def test_bounds_and_octets() -> None:
 
 # --- writers that have gone
 
+@pytest.mark.slow
 def test_what_a_topic_keeps_is_read_and_its_type_shown_when_nobody_has_it_open(cli: Cli, runtime_dir: Path) -> None:
     """At a node that has it, and at one that must become a member to know."""
     with daemons(runtime_dir, 2):

@@ -30,6 +30,7 @@ def programs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             yield lambda: attach_remote([host.address])
 
 
+@pytest.mark.slow
 def test_what_somebody_else_has_deleted_is_there_again_when_it_is_opened(programs: Attach) -> None:
     with programs() as one, programs() as other:
         for open_it in (lambda: one.open_writer("t"),

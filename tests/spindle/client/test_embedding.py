@@ -70,6 +70,7 @@ def test_what_keeps_a_node_from_starting_is_raised(runtime_dir: Path) -> None:
         wait_until(lambda: product_threads() == before)
 
 
+@pytest.mark.slow
 def test_an_embedded_node_joins_daemons_and_leaves_them(runtime_dir: Path) -> None:
     """Goal: an embedded node is a member like any other; others hear of it. Method: a listener on the daemon's side."""
     views: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -94,6 +95,7 @@ def test_other_programs_may_attach_if_they_ask_for_it(runtime_dir: Path) -> None
             assert {app["name"] for app in session.status()["applications"]} >= {"tool"}
 
 
+@pytest.mark.slow
 def test_a_forgotten_session_ends_its_node(runtime_dir: Path) -> None:
     """Goal: no node outlives its session. Method: drop the last reference."""
     before = product_threads()
@@ -105,6 +107,7 @@ def test_a_forgotten_session_ends_its_node(runtime_dir: Path) -> None:
     assert not list((runtime_dir / "domain-0").glob("*.sock"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)", "Thread(target=spin, daemon=True).start()"])
 def test_a_program_that_just_ends_leaves_its_group(runtime_dir: Path, ending: str) -> None:
     """Goal: the end of a program is a clean leave of its node, and doesn't hang. Method: programs that end without
@@ -132,6 +135,7 @@ def test_a_program_that_just_ends_leaves_its_group(runtime_dir: Path, ending: st
         assert "goes on without" not in daemon.log
 
 
+@pytest.mark.slow
 def test_an_embedded_node_goes_on_without_a_lost_peer(runtime_dir: Path) -> None:
     """Goal: the application with an embedded node doesn't notice. Method: kill the daemon beside it, work on."""
     with daemons(runtime_dir, 1) as (daemon,), embed() as session:
@@ -144,6 +148,7 @@ def test_an_embedded_node_goes_on_without_a_lost_peer(runtime_dir: Path) -> None
         wait_until(lambda: session.view().node_ids == (session.node_id,))
 
 
+@pytest.mark.slow
 def test_a_forked_child_does_not_keep_the_node_alive(runtime_dir: Path) -> None:
     """Goal: when a program with an embedded node is killed, its forked children don't hide its death from the others.
     Method: the child of a killed program lives on; the daemon goes on without the node, as without any lost member."""

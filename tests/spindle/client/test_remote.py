@@ -33,6 +33,7 @@ from tests.support import wait_until
 # ---- keys and rights
 
 
+@pytest.mark.slow
 def test_certificates_and_rules_about_applications(runtime_dir: Path, tmp_path: Path) -> None:
     """Who shows a certificate of the site is let in, and may do what the rules about its name allow; no other."""
     site, other = Site(tmp_path / "site"), Site(tmp_path / "other", "other")
@@ -63,6 +64,7 @@ def test_certificates_and_rules_about_applications(runtime_dir: Path, tmp_path: 
                       authority=found["authority"])
 
 
+@pytest.mark.slow
 def test_a_secret_will_do(runtime_dir: Path, tmp_path: Path) -> None:
     files = []
     for name in ("ours", "theirs"):
@@ -104,6 +106,7 @@ def test_where_nodes_are_comes_from_arguments_environment_or_file(tmp_path: Path
         nodes_wanted()
 
 
+@pytest.mark.slow
 def test_nobody_there(runtime_dir: Path) -> None:
     with pytest.raises(NoDaemon, match="cannot be reached"):
         attach_remote(["127.0.0.1:1"])
@@ -137,6 +140,7 @@ def test_a_hundred_clients(runtime_dir: Path) -> None:
             attach_remote([host.address])
 
 
+@pytest.mark.slow
 def test_a_slow_reader_that_keeps_the_newest_loses_and_counts(runtime_dir: Path) -> None:
     """Goal: it costs nobody anything. Method: a reader that doesn't take while much more is written than its log, the
     network and the node's log hold."""
@@ -154,6 +158,7 @@ def test_a_slow_reader_that_keeps_the_newest_loses_and_counts(runtime_dir: Path)
         assert got == sorted(set(got)) and len(got) + slow.log.lost == total
 
 
+@pytest.mark.slow
 def test_a_reader_that_keeps_all_holds_writers_back_and_gets_all(runtime_dir: Path) -> None:
     with (one_host(runtime_dir, *options(topics__log_capacity="256KiB")) as host,
           attach(runtime_dir=host.directory) as local, attach_remote([host.address]) as far):
@@ -205,6 +210,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 def test_a_client_that_dies_costs_nothing(runtime_dir: Path) -> None:
     """What had come is delivered, a prefix of what it wrote; its reader holds nobody back."""
     with one_host(runtime_dir) as host, attach(runtime_dir=host.directory) as local:
@@ -228,6 +234,7 @@ def test_a_client_that_dies_costs_nothing(runtime_dir: Path) -> None:
         assert numbers == [b"%d" % n for n in range(len(numbers))]
 
 
+@pytest.mark.slow
 def test_the_last_node_says_why(runtime_dir: Path) -> None:
     with one_host(runtime_dir) as host:
         session = attach_remote([host.address])

@@ -174,6 +174,7 @@ def test_a_node_that_has_no_room_is_asked_again_after_a_while(
     assert not elsewhere.writer.larges._refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "it can't be read"), SpindleError("it can't be read"),
                                    KeyError("it can't be read")])
 def test_what_can_not_be_read_ends_the_session_with_a_reason(

@@ -142,6 +142,7 @@ HOSTILE: dict[str, tuple[Callable[[Hostile], None], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOSTILE)
 def test_who_says_nonsense_is_cut_off_and_told(remote_host: Host, how: str) -> None:
     """And whoever else is there doesn't notice."""
@@ -323,6 +324,7 @@ def larges_of(pid: int) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_who_leaves_in_the_middle_of_a_large_sample_leaves_nothing(remote_host: Host) -> None:
     """An application that is granted much and doesn't read, and then closes its reader, or goes."""
     with attach_remote([remote_host.address]) as honest:

@@ -37,6 +37,7 @@ def taken(reader: ReaderHandle, count: int) -> list[bytes]:
     return got
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", list(Level))
 def test_large_and_small_ones_keep_their_order(runtime_dir: Path, tmp_path: Path, level: Level) -> None:
     """Of a remote writer, at a local and at a remote reader."""
@@ -57,6 +58,7 @@ def test_large_and_small_ones_keep_their_order(runtime_dir: Path, tmp_path: Path
         assert writer.inbox.acknowledged == len(sent)
 
 
+@pytest.mark.slow
 def test_those_of_local_writers_come_to_remote_readers(runtime_dir: Path) -> None:
     """Views of them stay valid, and what is read is given back."""
     with one_host(runtime_dir) as host, attach(runtime_dir=host.directory) as local, \
@@ -77,6 +79,7 @@ def test_those_of_local_writers_come_to_remote_readers(runtime_dir: Path) -> Non
         assert not reader._reader.larges._fds, "a closed reader keeps memory"
 
 
+@pytest.mark.slow
 def test_a_slow_reader_that_keeps_all_holds_back_what_is_beyond_its_bound(runtime_dir: Path) -> None:
     """However large and many they are: a megabyte, or one sample, is on its way to it."""
     with one_host(runtime_dir, *options(topics__large_capacity=8 * MB)) as host, \
@@ -97,6 +100,7 @@ def test_a_slow_reader_that_keeps_all_holds_back_what_is_beyond_its_bound(runtim
         assert taken(reader, 300) == [pattern(50, seed) for seed in range(300)]
 
 
+@pytest.mark.slow
 def test_a_reader_that_does_not_keep_all_loses_the_oldest(runtime_dir: Path) -> None:
     with one_host(runtime_dir) as host, attach(runtime_dir=host.directory) as local, \
             attach_remote([host.address]) as session:
@@ -118,6 +122,7 @@ def test_a_reader_that_does_not_keep_all_loses_the_oldest(runtime_dir: Path) -> 
         assert 0 < reader.log.lost < count
 
 
+@pytest.mark.slow
 def test_a_sample_may_be_as_large_as_the_node_takes(runtime_dir: Path) -> None:
     with one_host(runtime_dir, *options(topics__large_sample_max=5 * MB)) as host, \
             attach_remote([host.address]) as session:
@@ -130,6 +135,7 @@ def test_a_sample_may_be_as_large_as_the_node_takes(runtime_dir: Path) -> None:
         assert taken(reader, 1) == [pattern(5 * MB)]
 
 
+@pytest.mark.slow
 def test_a_loan_is_sent_in_place_and_given_back_unused(runtime_dir: Path) -> None:
     with one_host(runtime_dir) as host, attach_remote([host.address]) as session:
         declare(session)
@@ -144,6 +150,7 @@ def test_a_loan_is_sent_in_place_and_given_back_unused(runtime_dir: Path) -> Non
         wait_until(lambda: writer._writer.larges._bytes == 0)
 
 
+@pytest.mark.slow
 def test_a_writer_waits_for_memory_until_others_have_what_it_wrote(runtime_dir: Path) -> None:
     """It has 256 MiB on their way, or one that is larger."""
     with one_host(runtime_dir, *options(topics__large_capacity=MB)) as host, \
@@ -164,6 +171,7 @@ def test_a_writer_waits_for_memory_until_others_have_what_it_wrote(runtime_dir: 
         assert taken(reader, 1) == [b"x" * 100]
 
 
+@pytest.mark.slow
 def test_what_a_node_refuses_is_said_and_tried_again(
         runtime_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Goal: a program hears why nothing goes. Method: its user may have less than one sample needs."""
@@ -184,6 +192,7 @@ def test_what_a_node_refuses_is_said_and_tried_again(
         assert not writer._writer.larges._kept, "a closed writer keeps memory"
 
 
+@pytest.mark.slow
 def test_what_waits_for_room_counts_for_nobody(
         runtime_dir: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Goal: a user's bound is on what a program has, not on what it waits for. Method: many writers of one program,
@@ -202,6 +211,7 @@ def test_what_waits_for_room_counts_for_nobody(
         assert "can't be sent yet" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Path) -> None:
     """Each of its samples is in the order once, in the order of writing; its reader goes on where it stood."""
     with hosts(runtime_dir, 3) as site, attach(runtime_dir=site[2].directory) as local:
@@ -277,6 +287,7 @@ def test_a_forked_child_can_close_what_its_parent_had(runtime_dir: Path) -> None
         assert taken(reader, 1) == [bytes(MB)]
 
 
+@pytest.mark.slow
 def test_a_writer_has_so_many_on_their_way(runtime_dir: Path) -> None:
     """However small they are: each has a descriptor."""
     with one_host(runtime_dir, *options(topics__large_capacity=MB)) as host, \

@@ -31,6 +31,7 @@ from tests.spindle.hosts import Host, hosts
 from tests.support import wait_until
 
 
+@pytest.mark.slow
 def test_a_reader_is_sent_what_its_own_writer_waits_for(runtime_dir: Path) -> None:
     """Goal: whoever turns to a node with a reader that keeps all and a writer doesn't wait for itself. Method: more of
     the writer's messages are at the node than its log has room for when the connection breaks."""
@@ -89,12 +90,14 @@ def node_that_stops() -> Iterator[str]:
         thread.join(LONG_S)
 
 
+@pytest.mark.slow
 def test_what_a_node_that_stops_refuses_is_asked_at_the_next(remote_host: Host) -> None:
     with node_that_stops() as address, attach_remote([address, remote_host.address], patience_s=None) as session:
         assert session.node_id == 9
         assert session.view().node_ids == (1,) and session.node_id == 1
 
 
+@pytest.mark.slow
 def test_a_topic_that_was_declared_is_there_in_the_group_of_a_restart(runtime_dir: Path) -> None:
     with one_host(runtime_dir) as host, attach_remote([host.address], patience_s=None) as far:
         declare(far, "mine", Level.VOLATILE)
@@ -148,6 +151,7 @@ def test_what_a_program_can_not_take_is_closed_at_the_node(
         assert not session.endpoints(f"short-{kind}")
 
 
+@pytest.mark.slow
 def test_what_was_declared_at_another_node_just_now_is_found(runtime_dir: Path) -> None:
     with hosts(runtime_dir, 2) as (one, two), attach(runtime_dir=one.directory) as near, attach_remote(
             [two.address]) as far:

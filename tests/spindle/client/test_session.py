@@ -32,7 +32,7 @@ from spindle.group.topics import TopicSpec
 from spindle_core.delivery import DeliveryLog
 from spindle_core.errors import ForkedChild, NodeGone, WriteTimeout
 from tests.spindle.stand_in import StandInNode
-from tests.support import product_threads, wait_until
+from tests.support import open_descriptors, product_threads, wait_until
 
 
 @pytest.fixture
@@ -243,6 +243,7 @@ def test_closing_is_final_and_can_be_repeated(node: StandInNode) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 def test_a_forgotten_session_is_closed(node: StandInNode) -> None:
     """Goal: no thread and no connection outlives its session. Method: drop the last reference and count."""
     before = product_threads()
@@ -266,6 +267,7 @@ def test_an_answer_that_comes_too_late_leaves_nothing_open(node: StandInNode) ->
         wait_until(lambda: not node.open_ports)
 
 
+@pytest.mark.slow
 def test_what_this_program_has_no_descriptor_for_is_given_back(node: StandInNode) -> None:
     """Goal: an opening that fails here leaves nothing open, here or at the node, and says what ran out.
     Method: the copy that each port needs can't be made."""
@@ -273,7 +275,7 @@ def test_what_this_program_has_no_descriptor_for_is_given_back(node: StandInNode
         session.declare_topic(TopicSpec("altitude"))
         session.open_writer("altitude").close()
         wait_until(lambda: not node.open_ports)
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         with patch.object(Descriptor, "copy", side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))):
             with pytest.raises(NoResources, match="a writer of topic 'altitude' needs descriptors"):
                 session.open_writer("altitude")
@@ -281,7 +283,7 @@ def test_what_this_program_has_no_descriptor_for_is_given_back(node: StandInNode
                 session.open_reader("altitude", keep_all=True, from_history=False)
         gc.collect()
         assert not node.open_ports
-        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        wait_until(lambda: open_descriptors() <= before)
         session.open_writer("altitude").close()
 
 
@@ -312,6 +314,7 @@ def test_a_child_after_fork_is_told_so_and_harms_nobody(node: StandInNode) -> No
     session.close()
 
 
+@pytest.mark.slow
 def test_a_program_ends_without_closing(node: StandInNode) -> None:
     """Goal: no hanging exit with an open session, a listener and a thread that waits for data.
     Method: a program that just ends, and one that ends with an error."""

@@ -139,6 +139,7 @@ def behind_tls(runtime_dir: Path, site: Site) -> Iterator[str]:
         daemon.stop()
 
 
+@pytest.mark.slow
 def test_over_tls_everybody_sees_what_rules_allow(runtime_dir: Path, tmp_path: Path) -> None:
     site = Site(tmp_path / "site")
 

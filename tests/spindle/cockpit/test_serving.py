@@ -79,6 +79,7 @@ def test_members_topics_and_who_has_them_open(runtime_dir: Path) -> None:
         del reader, writer
 
 
+@pytest.mark.slow
 def test_a_killed_member_is_shown_within_a_second(runtime_dir: Path) -> None:
     async def look(url: str, nodes: list[Daemon]) -> None:
         async with page(url) as seen:
@@ -284,6 +285,7 @@ def test_files_are_for_everybody_and_nothing_is_loaded_from_elsewhere(runtime_di
             assert set(re.findall(r"https?://[\w./]*", path.read_text())) <= {"http://www.w3.org/2000/svg"}, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", ["", "wrong", "ünicode"])
 def test_who_has_no_token_is_told_nothing(runtime_dir: Path, token: str) -> None:
     async def look(url: str) -> None:
@@ -297,6 +299,7 @@ def test_who_has_no_token_is_told_nothing(runtime_dir: Path, token: str) -> None
         run(look(url))
 
 
+@pytest.mark.slow
 def test_other_hosts_and_origins_are_refused(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         base = url.partition("/#")[0]
@@ -333,6 +336,7 @@ def test_a_name_in_hosts_is_allowed(runtime_dir: Path) -> None:
 
 # --- acting
 
+@pytest.mark.slow
 def test_nothing_can_be_done_unless_it_is_switched_on(runtime_dir: Path) -> None:
     async def look(url: str) -> None:
         async with page(url) as seen:

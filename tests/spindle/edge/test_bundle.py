@@ -117,6 +117,7 @@ def test_bytes_go_both_ways_and_what_was_said_comes_before_the_end() -> None:
     run(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deaf", ["program", "node"])
 def test_who_does_not_read_stops_nobody_and_costs_a_window(deaf: str) -> None:
     async def body() -> None:

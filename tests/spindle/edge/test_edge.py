@@ -68,6 +68,7 @@ def topic_of(test: str) -> str:
 # ---- as without it
 
 
+@pytest.mark.slow
 def test_small_and_large_messages_both_ways(both: tuple[Host, EdgeHost]) -> None:
     """In one order, whole, beside a node and through the edge."""
     host, edge = both

@@ -97,6 +97,7 @@ OPS = st.one_of(
     st.tuples(st.just("close"), st.integers(0, 1), st.integers(1, 6)))
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.lists(OPS, max_size=120))
 def test_whatever_two_honest_ends_do_both_agree(operations: list[tuple[Any, ...]]) -> None:
@@ -140,6 +141,7 @@ def test_a_window_is_used_up_and_granted_again() -> None:
     assert pair.ends[0].room(1) == PIECE_BYTES
 
 
+@pytest.mark.slow
 def test_what_was_granted_is_what_was_passed_on() -> None:
     """Over many windows: nobody may have more on the way than one."""
     pair = Pair()
@@ -262,6 +264,7 @@ def test_allowed_comes_first_and_isnt_none() -> None:
         Streams(lambda _: None, opens=True).take(frame(allowed=eb.Allowed()))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(st.one_of(
     st.builds(lambda n: frame(open=eb.Open(stream=n)), st.integers(0, 5)),

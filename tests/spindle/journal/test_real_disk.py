@@ -4,7 +4,6 @@ Method: child processes that are killed at random moments, a file size limit, a 
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from mcap.reader import make_reader
 from spindle.journal import Journal, JournalError
 from spindle.journal.tools import read, verify
 from tests.spindle.journal.fakes import SPEC, MemorySource, Witness, messages
+from tests.support import open_descriptors
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = 6
@@ -171,11 +171,11 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     source, witness = MemorySource(), Witness()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     journal = Journal(tmp_path, SPEC, 1, source, witness.on_durable, witness.on_failure, max_file_size=1000)
     source.put(messages(100))
     assert journal.wait_durable(100, 10)
     journal.close()
     verify(tmp_path)
     list(read(tmp_path))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_descriptors() == before

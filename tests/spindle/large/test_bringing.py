@@ -21,6 +21,7 @@ kinds = pytest.mark.parametrize("hosts", KINDS.values(), ids=KINDS.keys())
 SIZE = 3_000_001
 
 
+@pytest.mark.slow
 @kinds
 def test_all_get_the_bytes(runtime_dir: Path, hosts: list[list[int]]) -> None:
     content = pattern(SIZE)
@@ -34,6 +35,7 @@ def test_all_get_the_bytes(runtime_dir: Path, hosts: list[list[int]]) -> None:
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 @pytest.mark.parametrize("size", [1, 255, 4096, (1 << 20) + 1])
 def test_of_any_size(runtime_dir: Path, hosts: list[list[int]], size: int) -> None:
@@ -44,6 +46,7 @@ def test_of_any_size(runtime_dir: Path, hosts: list[list[int]], size: int) -> No
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_many_at_once(runtime_dir: Path, hosts: list[list[int]]) -> None:
     """From two sources, to each other, too."""
@@ -58,6 +61,7 @@ def test_many_at_once(runtime_dir: Path, hosts: list[list[int]]) -> None:
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_several_who_want_one_share_the_way(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node, _three: Node) -> None:
@@ -74,6 +78,7 @@ def test_several_who_want_one_share_the_way(runtime_dir: Path, hosts: list[list[
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_what_nobody_wants_any_more_is_brought_no_more(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node, _three: Node) -> None:
@@ -91,6 +96,7 @@ def test_what_nobody_wants_any_more_is_brought_no_more(runtime_dir: Path, hosts:
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_what_is_here_is_brought_from_nowhere(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, _two: Node, _three: Node) -> None:
@@ -104,6 +110,7 @@ def test_what_is_here_is_brought_from_nowhere(runtime_dir: Path, hosts: list[lis
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_who_has_it_not_says_so_and_the_next_one_is_asked(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node, three: Node) -> None:
@@ -119,6 +126,7 @@ def test_who_has_it_not_says_so_and_the_next_one_is_asked(runtime_dir: Path, hos
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_nobody_waits_for_who_has_let_go_of_it(
         runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, hosts: list[list[int]]) -> None:
@@ -133,6 +141,7 @@ def test_nobody_waits_for_who_has_let_go_of_it(
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_a_source_that_hears_of_it_a_moment_later_gives_it(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node, _three: Node) -> None:
@@ -145,6 +154,7 @@ def test_a_source_that_hears_of_it_a_moment_later_gives_it(runtime_dir: Path, ho
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @kinds
 def test_a_source_without_the_ability_is_passed_over(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(_one: Node, two: Node, _three: Node) -> None:

@@ -103,6 +103,7 @@ def test_it_gives_what_is_wanted_from_there_on(asker: Asker) -> None:
     assert asker.all_of(1) == pattern(SIZE)
 
 
+@pytest.mark.slow
 def test_it_gives_what_comes_as_it_comes(asker: Asker) -> None:
     filling = asker.fill(7, 1000)
     asker.ask(WANT, 1, size=1000)
@@ -111,6 +112,7 @@ def test_it_gives_what_comes_as_it_comes(asker: Asker) -> None:
         assert asker.answer() == (DATA, 1, at, pattern(1000)[at : at + 250])
 
 
+@pytest.mark.slow
 def test_what_it_hears_of_later_it_gives_then(asker: Asker) -> None:
     asker.ask(WANT, 1)
     wait_until(lambda: asker.giver._wanted)
@@ -118,6 +120,7 @@ def test_what_it_hears_of_later_it_gives_then(asker: Asker) -> None:
     assert asker.all_of(1) == pattern(SIZE)
 
 
+@pytest.mark.slow
 def test_a_filling_that_becomes_the_stores_is_given_on(asker: Asker) -> None:
     """Its descriptor is closed a moment before the store has it, and it may come from elsewhere in the end."""
     filling = asker.fill(7, SIZE)
@@ -133,6 +136,7 @@ def test_a_filling_that_becomes_the_stores_is_given_on(asker: Asker) -> None:
     assert asker.all_of(2) == pattern(SIZE)
 
 
+@pytest.mark.slow
 def test_a_filling_that_is_whole_and_closed_is_waited_for(asker: Asker) -> None:
     filling = asker.fill(7, 100)
     filling.fill(asker, memoryview(pattern(100)))
@@ -146,6 +150,7 @@ def test_a_filling_that_is_whole_and_closed_is_waited_for(asker: Asker) -> None:
     assert asker.answer() == (DATA, 1, 0, pattern(100))
 
 
+@pytest.mark.slow
 def test_a_filling_that_fails_is_refused_with_the_reason(asker: Asker) -> None:
     filling = asker.fill(7, SIZE)
     filling.fill(asker, memoryview(pattern(100)))
@@ -155,6 +160,7 @@ def test_a_filling_that_fails_is_refused_with_the_reason(asker: Asker) -> None:
     assert asker.answer() == (LACKING, 1, 0, b"node 9 has gone")
 
 
+@pytest.mark.slow
 def test_what_is_dropped_in_the_middle_is_refused(asker: Asker) -> None:
     """The asker reads slowly: pieces that are on their way are those of the sample still."""
     size, before = 64 * PIECE_MAX, mappings_of(os.getpid())
@@ -182,6 +188,7 @@ def test_of_another_size_or_unknown_it_has_nothing(asker: Asker) -> None:
         assert asker.answer() == (LACKING, 2, 0, b"it hasn't heard of it")
 
 
+@pytest.mark.slow
 def test_in_the_order_asked_but_urgent_ones_first(asker: Asker) -> None:
     for number in (1, 2, 3, 4):
         asker.ask(WANT_FIRST if number == 3 else WANT, number, large_id=number, size=100)
@@ -199,6 +206,7 @@ def test_in_the_order_asked_but_urgent_ones_first(asker: Asker) -> None:
     assert [asker.answer()[1] for _ in range(3)] == [2, 3, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", [(0, 0, 1, 7, 100, 0), (9, 0, 1, 7, 100, 0), (FIRST, 5, 9, 7, 100, 0)])
 def test_what_means_nothing_is_passed_over(asker: Asker, question: tuple[int, ...]) -> None:
     asker.store.put(7, sealed(pattern(100)), 100, "images")
@@ -224,6 +232,7 @@ def test_a_flood_of_questions_ends_the_connection(asker: Asker) -> None:
     assert asker.has_ended()
 
 
+@pytest.mark.slow
 def test_an_asker_that_does_not_read_is_left_when_the_node_stops(asker: Asker) -> None:
     size = 64 * PIECE_MAX
     asker.store.put(7, sealed(bytes(size)), size, "images")
@@ -233,6 +242,7 @@ def test_an_asker_that_does_not_read_is_left_when_the_node_stops(asker: Asker) -
     assert asker.giver._thread not in threading.enumerate()
 
 
+@pytest.mark.slow
 def test_places_beyond_32_bits(asker: Asker) -> None:
     fd = memory.make(memory.SIZE_MAX)
     os.pwrite(fd, b"the end", memory.SIZE_MAX - 7)

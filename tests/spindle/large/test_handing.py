@@ -42,6 +42,7 @@ LIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES.keys())
 def test_what_is_not_the_sample_is_not_taken(runtime_dir: Path, lie: tuple) -> None:
     """And the next source is asked."""
@@ -64,6 +65,7 @@ def test_what_is_not_the_sample_is_not_taken(runtime_dir: Path, lie: tuple) -> N
     run_on_hosts(runtime_dir, [[1, 2, 3]], body)
 
 
+@pytest.mark.slow
 def test_answers_that_nobody_asked_for_are_closed(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node, three: Node) -> None:
         fd = sealed(pattern(SIZE))
@@ -84,6 +86,7 @@ def test_answers_that_nobody_asked_for_are_closed(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, [[1, 2, 3]], body)
 
 
+@pytest.mark.slow
 def test_what_comes_when_nobody_waits_any_more_is_closed(runtime_dir: Path) -> None:
     """It is cancelled between the moment of the answer and its own next step."""
     async def body(one: Node, two: Node) -> None:
@@ -98,6 +101,7 @@ def test_what_comes_when_nobody_waits_any_more_is_closed(runtime_dir: Path) -> N
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_who_waits_no_more_is_handed_nothing(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         want = asyncio.ensure_future(two.large.bring(7, SIZE, TOPIC, [1]))
@@ -108,6 +112,7 @@ def test_who_waits_no_more_is_handed_nothing(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_nodes_of_other_hosts_are_given_no_memory(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
@@ -117,6 +122,7 @@ def test_nodes_of_other_hosts_are_given_no_memory(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, [[1], [2]], body)
 
 
+@pytest.mark.slow
 def test_of_another_size_it_has_nothing(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         one.large.store.put(7, sealed(bytes(SIZE + 1)), SIZE + 1, TOPIC)
@@ -126,6 +132,7 @@ def test_of_another_size_it_has_nothing(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_a_node_that_can_open_no_more_says_so(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(one: Node, two: Node) -> None:
         def short(_fd: int) -> int:
@@ -141,6 +148,7 @@ def test_a_node_that_can_open_no_more_says_so(runtime_dir: Path, monkeypatch: py
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_a_flood_of_questions_is_refused(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(one: Node, two: Node) -> None:
         wants: Sequence[asyncio.Future[bytes]] = [
@@ -156,6 +164,7 @@ def test_a_flood_of_questions_is_refused(runtime_dir: Path, monkeypatch: pytest.
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_who_is_bringing_it_says_how_far_it_is(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that who waits for a whole sample, however long it takes, doesn't take it for one that hangs."""
     from tests.spindle.large.test_relaying import source_at
@@ -176,6 +185,7 @@ def test_who_is_bringing_it_says_how_far_it_is(runtime_dir: Path, monkeypatch: p
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_a_node_that_has_stopped_asks_and_answers_nobody(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         want = asyncio.ensure_future(two.large.bring(7, SIZE, TOPIC, [1]))
@@ -194,6 +204,7 @@ def test_a_node_that_has_stopped_asks_and_answers_nobody(runtime_dir: Path) -> N
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others of its host wait for it, but not for ever."""
     async def body(one: Node, two: Node) -> None:
@@ -220,6 +231,7 @@ def test_who_waits_for_its_turn_says_so(runtime_dir: Path, monkeypatch: pytest.M
     run_on_hosts(runtime_dir, [[1, 2]], body)
 
 
+@pytest.mark.slow
 def test_two_who_want_it_of_each_other_are_told_so_soon(runtime_dir: Path) -> None:
     """Those who had it have gone: neither may take the other for one that is bringing it."""
     async def body(one: Node, two: Node) -> None:

@@ -74,6 +74,7 @@ def received(node: Node, source: int) -> int:
     return sum(reader.received for reader in node.large.ways._readers.values() if reader.node_id == source)
 
 
+@pytest.mark.slow
 def test_it_is_passed_on_while_it_comes(runtime_dir: Path) -> None:
     hosts = [[1], [2], [3]]
 
@@ -92,6 +93,7 @@ def test_it_is_passed_on_while_it_comes(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 def test_a_host_gets_it_once(runtime_dir: Path) -> None:
     hosts = [[1], [2, 3, 4]]
 
@@ -108,6 +110,7 @@ def test_a_host_gets_it_once(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["crashes", "leaves", "is cast out", "gives up"])
 @pytest.mark.parametrize("hosts", [[[1], [2], [3]], [[1], [2, 3]]], ids=["of another host", "of the own host"])
 def test_when_the_source_fails_the_next_one_goes_on(runtime_dir: Path, hosts: list[list[int]], how: str) -> None:
@@ -136,6 +139,7 @@ def test_when_the_source_fails_the_next_one_goes_on(runtime_dir: Path, hosts: li
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [[[1], [2], [3]], [[1, 2, 3]]], ids=["hosts", "one host"])
 def test_a_source_that_hangs_is_given_up(runtime_dir: Path, hosts: list[list[int]]) -> None:
     """It has begun, and lives, but nothing of it comes any more."""
@@ -152,6 +156,7 @@ def test_a_source_that_hangs_is_given_up(runtime_dir: Path, hosts: list[list[int
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hosts", [[[1], [2]], [[1, 2]]], ids=["hosts", "one host"])
 def test_when_all_have_failed_the_error_says_how(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node) -> None:
@@ -173,6 +178,7 @@ def test_when_all_have_failed_the_error_says_how(runtime_dir: Path, hosts: list[
     run_on_hosts(runtime_dir, hosts, body)
 
 
+@pytest.mark.slow
 def test_as_long_as_something_comes_all_are_asked_again(runtime_dir: Path) -> None:
     """The only source stops and goes on: what is there is not fetched again."""
     async def body(one: Node, two: Node) -> None:
@@ -190,6 +196,7 @@ def test_as_long_as_something_comes_all_are_asked_again(runtime_dir: Path) -> No
     run_on_hosts(runtime_dir, [[1], [2]], body)
 
 
+@pytest.mark.slow
 def test_one_that_has_nothing_yet_holds_up_no_other(runtime_dir: Path) -> None:
     """They share a connection; and the one that is urgent is given first."""
     async def body(one: Node, two: Node) -> None:
@@ -214,6 +221,7 @@ def test_one_that_has_nothing_yet_holds_up_no_other(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, [[1], [2]], body)
 
 
+@pytest.mark.slow
 def test_so_much_is_brought_at_once_and_no_more(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         two.large.bringing._turns.bytes_max = 2 * SIZE

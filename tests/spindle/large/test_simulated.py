@@ -21,6 +21,7 @@ from tests.spindle.large.group import TOPIC, pattern, sealed
 SIZE = 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 7])
 def test_nodes_of_one_host_bring_samples_in_the_simulator(seed: int) -> None:
     brought: list[int] = []

@@ -44,6 +44,7 @@ def test_the_bytes_are_encrypted_where_connections_are(runtime_dir: Path) -> Non
     run_on_hosts(runtime_dir, HOSTS, body, encrypt=True, secret=secret)
 
 
+@pytest.mark.slow
 def test_one_connection_is_enough_until_it_breaks(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         for large_id in (1, 2, 3, 4):
@@ -62,6 +63,7 @@ def test_one_connection_is_enough_until_it_breaks(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, HOSTS, body)
 
 
+@pytest.mark.slow
 def test_a_token_is_for_one_connection_of_one_node(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         hello = hello_of(two, 1)
@@ -85,6 +87,7 @@ def test_a_token_is_for_one_connection_of_one_node(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, HOSTS, body)
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_no_token_is_an_error(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(one: Node, two: Node) -> None:
         def answers(token: bytes) -> None:
@@ -105,6 +108,7 @@ def test_an_answer_that_is_no_token_is_an_error(runtime_dir: Path, monkeypatch: 
     run_on_hosts(runtime_dir, HOSTS, body)
 
 
+@pytest.mark.slow
 def test_a_node_that_dies_while_it_is_reached(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node, _three: Node) -> None:
         one.large.ways.heard_reach = lambda peer, reach: None
@@ -119,6 +123,7 @@ def test_a_node_that_dies_while_it_is_reached(runtime_dir: Path) -> None:
     run_on_hosts(runtime_dir, [[1], [2], [3]], body)
 
 
+@pytest.mark.slow
 def test_a_node_that_stops_in_the_middle_leaves_nothing(runtime_dir: Path) -> None:
     """Reader and giver both; the other one is told."""
     async def body(one: Node, two: Node, three: Node) -> None:
@@ -137,6 +142,7 @@ def test_a_node_that_stops_in_the_middle_leaves_nothing(runtime_dir: Path) -> No
     run_on_hosts(runtime_dir, [[1], [2], [3]], body)
 
 
+@pytest.mark.slow
 def test_what_is_dropped_in_the_middle_is_had_from_the_next(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node, three: Node) -> None:
         size = 128 * PIECE_MAX

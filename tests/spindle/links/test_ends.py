@@ -118,6 +118,7 @@ def test_a_writer_that_is_started_anew_is_another_one(group: Group) -> None:
         link.region("table2", change=True).write(0, b"again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("hangs", [1, 2])
 def test_a_node_that_hangs_is_waited_for(runtime_dir: Path, kind: str, hangs: int) -> None:
@@ -152,6 +153,7 @@ def test_a_node_that_hangs_is_waited_for(runtime_dir: Path, kind: str, hangs: in
                 assert call.ended() == b"y"
 
 
+@pytest.mark.slow
 def test_both_begin_at_once(group: Group) -> None:
     """Programs of both nodes open links at one time, many of them: each link works."""
     regions = [Links(group.session(node)).offer("region", 4096) for node in (1, 2)]
@@ -174,6 +176,7 @@ def test_both_begin_at_once(group: Group) -> None:
         assert one.ended(20) == [b"%d" % to] * 10
 
 
+@pytest.mark.slow
 def test_a_node_that_leaves_takes_its_links_with_it_soon(group: Group) -> None:
     """Its programs and those of the other node hear of it; it is not held up by what they have open."""
     near, far = Links(group.session(1)), Links(group.session(2))

@@ -23,6 +23,7 @@ from spindle.transport.network import DataHello
 from tests.spindle.links.group import KINDS, descriptors_of, group_of
 
 
+@pytest.mark.slow
 def test_embedded_nodes_stop_with_links_in_use_and_leave_nothing(runtime_dir: Path) -> None:
     """Two nodes of one process; programs read, listen and offer when they stop: they hear of it, it takes no time, and
     no thread or descriptor stays."""
@@ -73,6 +74,7 @@ def test_embedded_nodes_stop_with_links_in_use_and_leave_nothing(runtime_dir: Pa
     assert not any(thread.name == "spindle links" for thread in threading.enumerate())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_of_a_group_have_links_to_all(runtime_dir: Path, kind: str) -> None:
     """Also to themselves; one leaves, and the others go on."""
@@ -107,6 +109,7 @@ def test_links_between_hosts_are_encrypted_where_connections_are(runtime_dir: Pa
             assert region.read(8, len(data)) == data == bytes(table.view[8 : 8 + len(data)])
 
 
+@pytest.mark.slow
 def test_links_between_hosts_with_keys(runtime_dir: Path, tmp_path: Path) -> None:
     """Data connections of links are authenticated by a token that came over the control connection."""
     secret = tmp_path / "secret"

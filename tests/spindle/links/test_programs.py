@@ -124,6 +124,7 @@ def test_a_region_that_has_ended_is_found_no_more_and_ends_within_its_lease(sess
             assert anew.read(0, 1) == b"\7" and anew.size == 8192
 
 
+@pytest.mark.slow
 def test_a_link_is_used_again_with_what_it_has_open(sessions: Sessions) -> None:
     """Unless the region has ended since, and another one has its name."""
     with Links(sessions[1]).open(2) as held:  # what other tests have left is used before
@@ -182,6 +183,7 @@ def echoing(port: Port) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [1, 2])
 def test_calls_come_back_to_whoever_made_them(sessions: Sessions, server: int) -> None:
     with Links(sessions[server]).listen(7) as port, echoing(port):
@@ -223,6 +225,7 @@ def test_a_receiver_without_room_lets_its_senders_wait(sessions: Sessions) -> No
             assert port.receive() is not None
 
 
+@pytest.mark.slow
 def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
     with sessions.beside(2) as going, Links(sessions[1]).open(2) as link:
         Links(going).offer("goes", 64)

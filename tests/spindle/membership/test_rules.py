@@ -103,6 +103,7 @@ def test_who_is_suspected_by_a_living_member_learns_it() -> None:
     assert participants(3, 2, {0: {2}}, mine={0}).accuser() is None, "a suspect accuses nobody"
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.integers(2, 5), st.data())
 def test_all_is_heard_when_there_is_neither_an_accuser_nor_news(rows: int, data: st.DataObject) -> None:

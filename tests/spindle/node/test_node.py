@@ -243,6 +243,7 @@ async def test_history_comes_before_live_messages_and_once(group: Group) -> None
     assert not nodes[2].status()["topics"][0]["waits_for_history"]
 
 
+@pytest.mark.slow
 @with_group
 async def test_a_reader_that_never_takes_does_not_hold_up_view_changes(group: Group) -> None:
     """A keep-all reader blocks delivery and then the writers; joins and leaves go on, and when it reads at last it has

@@ -83,6 +83,7 @@ def test_three_nodes_deliver_the_same_sequence(crew: Any) -> None:
         node.do("leave")
 
 
+@pytest.mark.slow
 def test_the_one_who_let_a_node_in_dies_while_it_waits_for_another_to_answer(crew: Any, runtime_dir: Path) -> None:
     """A newcomer is a member as soon as its view is installed, though a hanging node that it found has not answered
     yet: when all others have gone, it goes on in the group that it joined, and forms no other (found by chaos)."""
@@ -218,7 +219,9 @@ def kill(victims: list[NodeProcess]) -> None:
         victim.process.kill()
 
 
-@pytest.mark.parametrize(("count", "victims"), [(3, (1,)), (3, (2,)), (2, (1,)), (5, (1, 2)), (5, (2, 4)), (3, (1, 3))])
+@pytest.mark.parametrize(("count", "victims"), [
+    (3, (1,)), pytest.param(3, (2,), marks=pytest.mark.slow), (2, (1,)), (5, (1, 2)),
+    pytest.param(5, (2, 4), marks=pytest.mark.slow), pytest.param(3, (1, 3), marks=pytest.mark.slow)])
 def test_the_others_go_on_when_members_are_killed(crew: Any, count: int, victims: tuple[int, ...]) -> None:
     """Goal: kill -9 of a member, of the leader, of two of five at once, even of two of three: whoever is left goes on,
     as it is certain that the dead have ended. Method: under traffic; then those who are left let a new node join."""
@@ -258,6 +261,7 @@ def common_view(nodes: dict[int, Any]) -> int:
     return view_ids(nodes)[0]
 
 
+@pytest.mark.slow
 def test_a_member_with_much_to_do_is_no_member_that_hangs(crew: Any) -> None:
     """Goal: a control loop that is busy for longer than the timeout, and even an interpreter that is held, is no sign
     of death. Method: at the leader of three, for twice the timeout each; under traffic, which goes on."""
@@ -276,6 +280,7 @@ def test_a_member_with_much_to_do_is_no_member_that_hangs(crew: Any) -> None:
         node.do("leave")
 
 
+@pytest.mark.slow
 def test_a_member_whose_control_loop_hangs_is_cast_out(crew: Any) -> None:
     """Goal: the predicate thread alone doesn't keep a member in: it would hold up every view change. Method: the loop
     of one of three hangs for good; the others go on without it, and not before it has been given its time."""

@@ -32,7 +32,7 @@ from spindle.node.node import Node
 from spindle.transport.frames import receive_some, send_some
 from tests.spindle.daemons import Daemon, daemons
 from tests.spindle.node.test_node import Group, until, with_group
-from tests.support import wait_until
+from tests.support import open_descriptors, wait_until
 
 NO_RESOURCES = 15  # exit code
 
@@ -107,6 +107,7 @@ def assert_own_failure(runtime_dir: Path, group: list[Daemon], short: Daemon, wh
     assert "goes on without" not in short.log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 2], ids=["the leader", "a member"])
 def test_a_node_without_descriptors_ends_by_itself(runtime_dir: Path, which: int) -> None:
     with daemons(runtime_dir, 3) as group:
@@ -116,6 +117,7 @@ def test_a_node_without_descriptors_ends_by_itself(runtime_dir: Path, which: int
             assert_own_failure(runtime_dir, group, short, "descriptors")
 
 
+@pytest.mark.slow
 def test_a_node_that_has_room_for_its_own_row_but_not_for_the_others_blames_nobody(runtime_dir: Path) -> None:
     """The descriptors of the others' rows get lost on their way in, with nothing wrong in what they sent."""
     with daemons(runtime_dir, 3) as group:
@@ -125,6 +127,7 @@ def test_a_node_that_has_room_for_its_own_row_but_not_for_the_others_blames_nobo
             assert_own_failure(runtime_dir, group, short, "descriptors")
 
 
+@pytest.mark.slow
 def test_a_node_without_memory_for_a_view_ends_by_itself(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 3) as group:
         short = group[2]
@@ -133,6 +136,7 @@ def test_a_node_without_memory_for_a_view_ends_by_itself(runtime_dir: Path) -> N
             assert_own_failure(runtime_dir, group, short, "memory")
 
 
+@pytest.mark.slow
 def test_a_node_without_memory_for_the_others_rows_blames_nobody(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 3) as group:
         short = group[2]
@@ -141,6 +145,7 @@ def test_a_node_without_memory_for_the_others_rows_blames_nobody(runtime_dir: Pa
             assert_own_failure(runtime_dir, group, short, "memory")
 
 
+@pytest.mark.slow
 def test_a_shortage_that_passes_costs_nobody_anything(runtime_dir: Path) -> None:
     """The node waits for a moment with its part of the view change, as others may give something back."""
     with daemons(runtime_dir, 3) as group, ThreadPoolExecutor() as threads:
@@ -193,6 +198,7 @@ async def test_a_row_that_can_not_be_attached_leaves_nothing_open(group: Group) 
     await until(lambda: rows() == before, "nothing of the first node's row is open for the second")
 
 
+@pytest.mark.slow
 def test_a_node_that_lacks_descriptors_from_the_beginning_says_so_and_keeps_none(
         runtime_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Goal: whatever of a start it is that has no descriptor left, that is what the caller is told. Method: one more
@@ -205,7 +211,7 @@ def test_a_node_that_lacks_descriptors_from_the_beginning_says_so_and_keeps_none
 
     def are_open() -> int:
         gc.collect()
-        return len(os.listdir("/proc/self/fd"))
+        return open_descriptors()
 
     async def more_and_more() -> int:
         await start(100)  # what is imported and made once

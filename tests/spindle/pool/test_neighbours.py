@@ -22,6 +22,7 @@ from spindle.transport.network import DataHello
 from spindle_core.memory import Mapping
 from tests.spindle.links.group import descriptors_of
 from tests.spindle.pool.pair import Side, pair, result_of, settle
+from tests.support import seeds
 
 pytestmark = pytest.mark.parametrize("local", [True, False], ids=["shm", "tcp"])
 Body = Callable[[Side, Side], Awaitable[None]]
@@ -73,7 +74,7 @@ def test_whoever_begins_both_are_connected_with_one_offer_each(local: bool, who:
     run(local, body)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12, quick=4))
 def test_they_come_together_again_whatever_has_happened(local: bool, seed: int) -> None:
     """Reaching that is given up, answers that come late, connections that fail or are cut while others are being made,
     in any order: when nothing fails any more, they are connected."""

@@ -147,6 +147,7 @@ def test_memory_of_another_node_is_let_go_when_nobody_uses_it() -> None:
     asyncio.run(asyncio.wait_for(inside(), 30))
 
 
+@pytest.mark.slow
 def test_it_sleeps_while_nobody_wants_anything() -> None:
     async def body(pool: Pooling) -> None:
         await asyncio.sleep(0.05)

@@ -80,6 +80,7 @@ def test_lives_without_a_message_are_left_out() -> None:
     assert begin_life((FIRST, SECOND), (6, 0), "d.9", 9) == (FIRST, SECOND, Life("d.9", 9, (6, 0)))
 
 
+@pytest.mark.slow
 def test_a_topic_that_is_opened_again_and_again_keeps_a_bounded_list_of_lives() -> None:
     """Goal: what is kept, sent and compared stays bounded; of whoever was away for a while it is known what both have,
     and who was away for longer begins anew.

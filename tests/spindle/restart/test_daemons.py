@@ -237,6 +237,7 @@ def test_the_topic_survives_its_members_in_a_living_group(site: Site) -> None:
         site.open(1).open_reader(TOPIC, keep_all=True, from_history=True)
 
 
+@pytest.mark.slow
 def test_who_looks_on_writes_down_who_holds_the_topic(site: Site) -> None:
     """Goal: the memory of a topic's holders outlives them. Method: node 3 takes no part in it; its standing must name
     those members that were whole when the members changed, and after the death of the first the other; nothing else is
@@ -286,6 +287,7 @@ def test_a_damaged_journal_is_repaired_from_the_others(site: Site) -> None:
     assert list(site.journal.glob("*-2-*.mcap.damaged"))
 
 
+@pytest.mark.slow
 def test_another_type_after_a_new_beginning(site: Site) -> None:
     """As docs/operations.md says under "Journals": all nodes are stopped, what they have of the topic is put aside."""
     site.start(1, 2)
@@ -316,6 +318,7 @@ def test_another_type_after_a_new_beginning(site: Site) -> None:
     assert [one.payload for one in read(aside, topic=TOPIC, node_id=1)] == numbered(0, 5)
 
 
+@pytest.mark.slow
 def test_messages_of_another_type_are_no_samples(site: Site) -> None:
     """All nodes were down, and the topic is declared anew with another type: where it is on disk it is refused, at its
     declaration and, where that was at a node that has nothing of it, when it is opened. With other settings it goes

@@ -101,6 +101,7 @@ async def test_several_histories_to_one_newcomer_at_once(group: Group) -> None:
     await until(lambda: given_all(first), "nothing left of what was given")
 
 
+@pytest.mark.slow
 def test_volatile_and_logged_histories_to_one_newcomer_at_once(runtime_dir: Path, tmp_path: Path) -> None:
     @with_group
     async def run(group: Group) -> None:
@@ -117,7 +118,8 @@ def test_volatile_and_logged_histories_to_one_newcomer_at_once(runtime_dir: Path
 
 
 @pytest.mark.parametrize("level", [Level.VOLATILE, Level.LOGGED])
-@pytest.mark.parametrize("count, size", [(1, 64), (4, 20), (14, 5)])
+@pytest.mark.parametrize("count, size", [
+    pytest.param(1, 64, marks=pytest.mark.slow), pytest.param(4, 20, marks=pytest.mark.slow), (14, 5)])
 def test_histories_of_large_messages(runtime_dir: Path, tmp_path: Path, level: Level, count: int, size: int) -> None:
     """Each is larger than every queue (S37)."""
 
@@ -209,6 +211,7 @@ def holding(node: Node, begun: asyncio.Event) -> Any:
     return patch.object(Giving, "_chunks", one_chunk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["dies", "leaves the topic", "gives up"])
 def test_a_newcomer_goes_in_the_middle(runtime_dir: Path, end: str) -> None:
     """Nothing is kept for it then: its log's room comes free, and writers go on."""
@@ -388,6 +391,7 @@ async def test_a_history_that_can_not_go_into_the_log_ends_the_node(group: Group
         await opened(second, [spec])
 
 
+@pytest.mark.slow
 def test_many_topics_and_newcomers_at_once_leave_nothing(runtime_dir: Path, tmp_path: Path) -> None:
     """Ten topics, volatile and logged, for three newcomers that open all of them at once; then all readers close."""
 

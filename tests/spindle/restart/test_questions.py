@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import pytest
+
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
@@ -117,6 +119,7 @@ def test_who_can_not_write_down_who_goes_on_tries_again(runtime_dir: Path, tmp_p
         run(runtime_dir)
 
 
+@pytest.mark.slow
 def test_who_could_not_look_at_its_journal_is_asked_again(runtime_dir: Path, tmp_path: Path) -> None:
     """The disks of two of three holders fail for a moment, and no view changes meanwhile."""
     from spindle.restart import disk

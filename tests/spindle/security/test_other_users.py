@@ -78,6 +78,7 @@ IMPOSTOR = """
 """
 
 
+@pytest.mark.slow
 def test_an_application_that_says_it_is_a_node_learns_and_changes_nothing(
     runtime_dir: Path, arguments: list[str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_a_user_named_as_a_node_s_may_be_one(runtime_dir: Path) -> None:
         assert not reply.kind and reply.node_id == 1 and reply.group_id
 
 
+@pytest.mark.slow
 def test_nobody_else_can_hold_the_lock_of_newcomers(runtime_dir: Path, arguments: list[str]) -> None:
     """Goal: S45: a user who may attach can't keep nodes from starting by locking what he may open. Method: his program
     takes every lock that it gets on every file of the directories, and a second daemon starts."""

@@ -171,6 +171,7 @@ def test_garbage_is_no_tls(site: Site, run: Any, said: bytes, server_side: bool)
     run(body)
 
 
+@pytest.mark.slow
 def test_half_a_handshake_and_then_silence_takes_its_time_and_no_more(site: Site, run: Any) -> None:
     async def body() -> None:
         for server_side in (True, False):

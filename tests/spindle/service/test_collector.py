@@ -9,6 +9,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 DAEMON = """
     import gc, json, os, signal, sys, threading
     from pathlib import Path
@@ -36,6 +38,7 @@ DAEMON = """
 """
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_up_looks_at_what_is_new_only(runtime_dir: Path) -> None:
     run = subprocess.run([sys.executable, "-c", textwrap.dedent(DAEMON), str(runtime_dir)], capture_output=True,
                          text=True, timeout=60, check=True)

@@ -68,6 +68,7 @@ def _not_under_nohup() -> Iterator[None]:
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_goes_away_makes_it_leave(runtime_dir: Path) -> None:
     """Goal: SIGHUP is no crash: the node leaves its group in order, with 0, although nobody reads its log any more.
     Method: a daemon with a terminal of its own beside another daemon; the terminal's other end is closed. The signal
@@ -95,6 +96,7 @@ def test_a_terminal_that_goes_away_makes_it_leave(runtime_dir: Path) -> None:
         assert "goes on without" not in daemon.log, "it left, and was not missed"
 
 
+@pytest.mark.slow
 def test_a_late_sighup_insists_on_nothing(runtime_dir: Path) -> None:
     """Goal: of the signals that a closed terminal sends only the first counts, though a leave takes its time. Method:
     the other member stands still, so that the leave waits; the second signal comes later than SAME_REQUEST_S."""
@@ -136,6 +138,7 @@ def test_a_left_over_socket_is_replaced(runtime_dir: Path) -> None:
         assert session.view().node_ids == (1,)
 
 
+@pytest.mark.slow
 def test_a_taken_node_id_is_refused(runtime_dir: Path) -> None:
     """Goal: two nodes never share an id; the error and its exit code say so. Method: start node 1 twice."""
     with daemons(runtime_dir, 1):
@@ -145,6 +148,7 @@ def test_a_taken_node_id_is_refused(runtime_dir: Path) -> None:
         assert "1" in second.log.splitlines()[-1] and "Traceback" not in second.log
 
 
+@pytest.mark.slow
 def test_a_start_that_waits_can_be_stopped(runtime_dir: Path) -> None:
     """Goal: SIGTERM ends a daemon that is not a member yet, with 0 and nothing left. Method: hold the lock under which
     newcomers look for the group."""
@@ -161,6 +165,7 @@ def test_a_start_that_waits_can_be_stopped(runtime_dir: Path) -> None:
     assert not list(runtime_dir.glob("domain-0/*.sock"))
 
 
+@pytest.mark.slow
 def test_noise_on_the_socket_disturbs_nobody(runtime_dir: Path) -> None:
     """Goal: whatever connects to a daemon's socket, it goes on serving. Method: bytes of many kinds as the first frame,
     some followed by the end of the connection, some by silence, while a session works."""
@@ -283,6 +288,7 @@ def test_a_hanging_member_does_not_keep_others_from_joining(runtime_dir: Path) -
         assert one.wait() == 12
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
     """Goal: by default a foreign user is kept out; once admitted, rules hold. Method: a program that becomes

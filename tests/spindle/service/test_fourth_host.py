@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spindle.client import attach
 from tests.spindle.daemons import Daemon
 from tests.support import free_ports, wait_until
@@ -99,6 +101,7 @@ def three(directory: Path) -> Iterator[Site]:
             daemon.stop()
 
 
+@pytest.mark.slow
 def test_a_fourth_host(runtime_dir: Path) -> None:
     with three(runtime_dir) as site:
         site.keys("node", "site", "--id", 4)
@@ -128,6 +131,7 @@ def test_a_fourth_host(runtime_dir: Path) -> None:
         wait_until(lambda: site.whole((1, 2, 3, 4)))
 
 
+@pytest.mark.slow
 def test_who_cannot_be_reached_is_named(runtime_dir: Path) -> None:
     """The new host's firewall lets nobody in: the group says so, the newcomer too, and systemd tries again. The three
     go on as if nothing had been."""

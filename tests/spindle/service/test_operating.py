@@ -24,6 +24,7 @@ from tests.support import wait_until
 STRANGER = 54321
 
 
+@pytest.mark.slow
 def test_a_member_is_cast_out_and_another_leaves(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 3) as nodes, attach(runtime_dir=runtime_dir, node_id=1, name="operator") as session:
         session.cast_out(3)
@@ -43,6 +44,7 @@ def test_a_member_is_cast_out_and_another_leaves(runtime_dir: Path) -> None:
         assert "leaves the group: application" in nodes[0].log
 
 
+@pytest.mark.slow
 def test_what_would_hurt_or_makes_no_sense_is_refused(runtime_dir: Path) -> None:
     with daemons(runtime_dir, 2), attach(runtime_dir=runtime_dir, node_id=1) as session:
         for ask in (session.cast_out, session.make_leave):
@@ -53,6 +55,7 @@ def test_what_would_hurt_or_makes_no_sense_is_refused(runtime_dir: Path) -> None
         assert session.view().node_ids == (1, 2)
 
 
+@pytest.mark.slow
 def test_who_could_not_go_on_without_a_member_may_not_cast_it_out(runtime_dir: Path) -> None:
     """Of two members the one with the higher id is no majority."""
     with daemons(runtime_dir, 2), attach(runtime_dir=runtime_dir, node_id=2) as session:
@@ -78,6 +81,7 @@ def test_who_may() -> None:
     assert not Permissions(config, NetworkPeer("127.0.0.1:5")).may_operate
 
 
+@pytest.mark.slow
 def test_who_may_not_see_all_hears_of_nodes_only(runtime_dir: Path) -> None:
     rules = f"[{{ uid = {os.geteuid()}, publish = [], subscribe = ['seen*'] }}]"
     with daemons(runtime_dir, 2, ["--set", f"access.rules={rules}"]) as nodes, (

@@ -114,6 +114,7 @@ def watchdog(interval_s: float = INTERVAL_S) -> dict[str, str]:
     return {"WATCHDOG_USEC": str(int(interval_s * 1e6))}
 
 
+@pytest.mark.slow
 def test_ready_views_and_the_end_are_told(manager: Manager, runtime_dir: Path) -> None:
     with told_daemon(manager, runtime_dir) as daemon:
         manager.wait_for("READY=1")

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spindle.client.attaching import attach
 from tests.spindle.daemons import Daemon
 from tests.spindle.hosts import Host, hosts
@@ -59,6 +61,7 @@ def four(directory: Path) -> Iterator[list[Host]]:
         yield made
 
 
+@pytest.mark.slow
 def test_a_host_is_added_as_the_manual_says(runtime_dir: Path) -> None:
     with four(runtime_dir) as group:
         alpha, bravo, charlie, delta = group
@@ -84,6 +87,7 @@ def test_a_host_is_added_as_the_manual_says(runtime_dir: Path) -> None:
         agree(group, 2, after)
 
 
+@pytest.mark.slow
 def test_hosts_that_start_in_the_middle_of_a_change_of_files_form_one_group(runtime_dir: Path) -> None:
     """S47: after a power failure two hosts have the old contacts and two the new ones."""
     with four(runtime_dir) as group:
@@ -98,6 +102,7 @@ def test_hosts_that_start_in_the_middle_of_a_change_of_files_form_one_group(runt
         assert before != after
 
 
+@pytest.mark.slow
 def test_another_timeout_counts_for_all_once_one_node_brings_it(runtime_dir: Path) -> None:
     """Its version is newer; with the same version the group's stays, and the newcomer is told."""
     with four(runtime_dir) as group:
@@ -123,6 +128,7 @@ def test_another_timeout_counts_for_all_once_one_node_brings_it(runtime_dir: Pat
             stopped.process.kill()
 
 
+@pytest.mark.slow
 def test_a_node_that_cannot_read_what_others_send_is_refused(runtime_dir: Path) -> None:
     """Encryption can't be learnt."""
     with four(runtime_dir) as group:

@@ -31,6 +31,7 @@ async def has(node: Node, name: str, there: bool) -> None:
         await asyncio.sleep(0.001)
 
 
+@pytest.mark.slow
 def test_all_numbers_come_back(runtime_dir: Path) -> None:
     async def body(one: Node, two: Node) -> None:
         for turn in (1, 2):

@@ -86,6 +86,7 @@ def test_samples_of_any_size_come_everywhere_in_their_order(runtime_dir: Path, t
         wait_until(lambda: all(held(one) == 0 for one in sessions))
 
 
+@pytest.mark.slow
 def test_a_sample_of_an_unordered_topic_stays_until_all_have_it(
     runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

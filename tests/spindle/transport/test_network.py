@@ -447,6 +447,7 @@ class Wall:
         monkeypatch.setattr(Network, "_connect", between)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wall", "stops"), [((2, 3), 3), ((1, 3), 3), ((1, 2), 2)], ids=str)
 def test_members_that_cannot_connect_anew_hold_up_no_view(
         runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, wall: tuple[int, int], stops: int) -> None:
@@ -475,6 +476,7 @@ def test_members_that_cannot_connect_anew_hold_up_no_view(
     body(runtime_dir)
 
 
+@pytest.mark.slow
 def test_a_newcomer_behind_a_wall_is_told_whom_it_lacks_and_holds_up_nobody(
         runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @with_site(3, contacts=1, join_timeout_s=2.0)

@@ -25,6 +25,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.proto.opening_pb2 import APPLICATION, PEER, Opening, OpeningReply
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import HEADER, Connection, encode
+from tests.support import open_descriptors
 
 Test = Callable[[Node, Callable[[], Connection]], Awaitable[None]]
 
@@ -131,14 +132,14 @@ def test_who_has_not_said_who_it_is_sees_the_node_end(runtime_dir: Path) -> None
 
 def test_descriptors_of_strangers_are_not_kept(runtime_dir: Path) -> None:
     async def body(node: Node, connect: Callable[[], Connection]) -> None:
-        before = len(os.listdir("/proc/self/fd"))
+        before = open_descriptors()
         for _ in range(20):
             conn = connect()
             conn.send(opening(), [0])
             with pytest.raises(ConnectionEnded):
                 while True:
                     await conn.receive(5)
-        assert len(os.listdir("/proc/self/fd")) <= before
+        assert open_descriptors() <= before
 
     with_node(body, runtime_dir)
 

@@ -89,6 +89,7 @@ async def test_what_is_of_no_kind_is_minded_by_nobody(site: Site) -> None:
     conn.close()
 
 
+@pytest.mark.slow
 def test_a_program_does_not_wait_long_for_a_node_that_vanished() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 from spindle.errors import ConnectionEnded, SpindleError, WireError
 from spindle.transport.frames import READ_BYTES
 from spindle.transport.wire import HEADER, BlockingConnection, Connection, Frame, FrameDecoder, Limits, encode
+from tests.support import open_descriptors
 
 SMALL = Limits(frame_bytes_max=1000, fds_max=2, frame_time_s=0.1, queue_bytes_max=100_000, frames_waiting_max=4)
 
@@ -41,7 +42,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def open_fds() -> int:
-    return len(os.listdir("/proc/self/fd"))
+    return open_descriptors()
 
 
 @given(bodies=st.lists(st.binary(max_size=300), max_size=8), cuts=st.lists(st.integers(0, 2500), max_size=12))
@@ -254,6 +255,7 @@ def test_a_flood_of_frames_pauses_reading_until_they_are_taken() -> None:
     run(body)
 
 
+@pytest.mark.slow
 def test_small_frames_of_one_look_are_taken_before_the_next_look() -> None:
     """Goal: what waits is bounded for frames of any size. Method: thousands of empty ones; taking one of those that
     wait brings no further look."""

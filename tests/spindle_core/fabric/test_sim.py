@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable
 
 import pytest
@@ -14,6 +13,7 @@ from spindle_core.engine import Engine
 from spindle_core.fabric.sim import SimFabric, SimNetwork
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.fabric.conformance import FabricConformance
+from tests.support import open_descriptors
 
 ROW_SIZE = 8192
 
@@ -179,6 +179,7 @@ def test_a_held_link_lands_nothing():
     assert a.network.land(0, 1) == 1 and b.network.rung(1) == 1
 
 
+@pytest.mark.slow
 def test_late_writes_land_in_their_own_epoch():
     """A write posted in epoch 1 that lands after epoch 2 began changes epoch 1's memory only, and once that is gone
     nothing; its sender's end may be gone before."""
@@ -302,10 +303,10 @@ def test_the_core_keeps_its_order_however_lines_land(modes, script, size):
 
 def test_simulated_rows_take_no_descriptors():
     """A run makes hundreds of epochs: their rows are private memory."""
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_descriptors()
     cluster = Cluster(3, network=SimNetwork())
-    after_one = len(os.listdir("/proc/self/fd"))
+    after_one = open_descriptors()
     for epoch in range(2, 6):
         cluster.install(epoch, cluster.specs)
     gc.collect()
-    assert len(os.listdir("/proc/self/fd")) == after_one > before
+    assert open_descriptors() == after_one > before

@@ -47,6 +47,7 @@ def test_nonsense_ends_the_connection_and_touches_nothing(name: str) -> None:
     assert peer.fabric.ring(1) == 0
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.one_of(
     st.binary(max_size=40),

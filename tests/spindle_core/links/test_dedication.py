@@ -231,6 +231,7 @@ def test_a_link_that_is_closed_gives_its_connection_up(kind):
     assert stage.dedication.connections == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_the_pool_does_not_grow_with_its_users(seed):
     """Forty links to three nodes whose talk comes and goes: never more connections than there may be, each dedicated

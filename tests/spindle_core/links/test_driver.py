@@ -100,6 +100,7 @@ def stage() -> Iterator[Stage]:
 
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spin_s", [0.0, 0.001])
 def test_each_submission_to_a_thread_that_sleeps_is_carried_out_soon(stage: Stage, spin_s: float) -> None:
     """Requests of many users, and messages between them, one at a time: each finds the thread asleep."""

@@ -55,6 +55,7 @@ def test_a_long_message_goes_straight_into_posted_memory(kind):
     assert server.user.messages() == [(a.id, client.link.id, b"short")]
 
 
+@pytest.mark.slow
 def test_what_long_messages_lay_in_is_let_go(kind):
     """Two long messages out of one memory; their sender goes: nothing holds on to that memory any more."""
     a, b = hosts = make_hosts(kind, 2)
@@ -128,6 +129,7 @@ def test_memory_for_long_messages_has_a_limit():
     assert sorted(parts) == [b"%02d" % k * 10_000 for k in range(POSTED)]
 
 
+@pytest.mark.slow
 def test_more_long_messages_at_once_than_there_may_be_reads():
     """Over a thousand links send one each to programs that have posted memory for all: as many are read at a time as
     may be on the way to a peer, the others are asked for again, and each comes once."""

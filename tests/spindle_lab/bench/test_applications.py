@@ -33,6 +33,7 @@ def test_embedded_nodes(api: str, single: bool) -> None:
     checked(api=api, single=single)
 
 
+@pytest.mark.slow
 def test_records_in_place() -> None:
     checked(api="dds", in_place=True, nodes=2)
 
@@ -45,17 +46,20 @@ def test_a_daemon_per_node(api: str) -> None:
     assert len(result["cpu_share"]["daemons"]) == 3
 
 
+@pytest.mark.slow
 def test_switches_reach_the_daemons() -> None:
     """Goal: --switches means the daemons' too. Method: the baseline's batches are of one message."""
     result = checked(api="session", daemon=True, switches="baseline", nodes=2)
     assert (result["nulls"], result["batch_mean"]["send"]) == (0, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delayed", ["one", "silent"])
 def test_delayed_applications(delayed: str) -> None:
     checked(api="session", delayed=delayed, delay_us=500.0)
 
 
+@pytest.mark.slow
 def test_latency_of_applications() -> None:
     result = multicast.latency_run(
         MulticastOptions(api="dds", senders="one", pace_per_s=500.0, count=25, nodes=2, timeout_s=60.0)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from click.testing import CliRunner
 
 from spindle_lab.bench import codecs
 from spindle_lab.bench.cli import bench
 
 
+@pytest.mark.slow
 def test_types_are_measured_beside_the_library() -> None:
     ran = CliRunner().invoke(bench, ["types", "--rounds", "1", "--json"])
     assert ran.exit_code == 0, ran.output

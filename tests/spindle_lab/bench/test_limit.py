@@ -32,6 +32,7 @@ def test_limit_command_prints_json() -> None:
     assert len(json.loads(result.output)["runs"]) == 2
 
 
+@pytest.mark.slow
 def test_a_node_left_alone_gives_up() -> None:
     """Goal: no endless loop when a peer has died. Method: one of two nodes, with a time limit of 10 ms."""
     rows = [bytearray(bare.row_size(8, 64)) for _ in range(2)]
@@ -46,6 +47,7 @@ def test_short_rows_are_refused() -> None:
         bare.run_limit(rows, 0, [True], 1, 64, 8, 4, 1)
 
 
+@pytest.mark.slow
 def test_memcpy_has_a_rate_for_every_ring() -> None:
     """Goal: the keys and plausible rates. Method: a millisecond each."""
     result = memcpy.run(seconds=0.001)

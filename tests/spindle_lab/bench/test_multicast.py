@@ -82,6 +82,7 @@ def test_latency_counts_every_message_at_every_receiver() -> None:
     assert result["elapsed_s"] >= 50 / 2000
 
 
+@pytest.mark.slow
 def test_command_with_limit_prints_json() -> None:
     """Goal: the ratio to the limit is there, and the output is one JSON object."""
     result = CliRunner().invoke(bench, ["multicast", "--nodes", "2", "--count", "300", "--limit", "--json"])

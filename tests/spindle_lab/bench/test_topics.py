@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spindle_lab.bench.topics import run
 
 
+@pytest.mark.slow
 def test_every_topic_is_opened_at_every_node_both_ways() -> None:
     result = run(nodes=2, topics=3)
     assert (result["nodes"], result["topics"]) == (2, 3)

@@ -124,6 +124,7 @@ def test_a_line_delays_one_direction_and_keeps_its_order(hosts: Hosts, sockets: 
     assert lost(sockets) == set()
 
 
+@pytest.mark.slow
 def test_a_line_loses_packets_of_one_direction(hosts: Hosts, sockets: dict[int, socket.socket]) -> None:
     hosts.set_line([(1, 2)], Line(loss=0.5))
     taken, _ = trips(sockets, 1, 2, 500)
@@ -134,6 +135,7 @@ def test_a_line_loses_packets_of_one_direction(hosts: Hosts, sockets: dict[int, 
     assert lost(sockets) == set()
 
 
+@pytest.mark.slow
 def test_a_cut_line_carries_nothing_and_is_a_line_again_when_mended(
         hosts: Hosts, sockets: dict[int, socket.socket]) -> None:
     hosts.set_line([(1, 2)], Line(delay_s=0.01))
@@ -175,6 +177,7 @@ def test_streams_are_whole_behind_lines(hosts: Hosts, line: Line) -> None:
     assert bool(counts["lost"]) == bool(line.loss)
 
 
+@pytest.mark.slow
 def test_a_slow_line_takes_its_rate_and_no_more(hosts: Hosts) -> None:
     hosts.set_line([(1, 2)], Line(rate=2e6))
     took_s = stream(hosts, 1, 2, 2_000_000)

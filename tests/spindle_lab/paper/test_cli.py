@@ -81,6 +81,7 @@ def test_a_name_that_there_is_not(cli: Cli) -> None:
     assert "spindle paper list" in cli("paper", "something").err
 
 
+@pytest.mark.slow
 def test_the_page_of_krcore(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command plays, writes the page, or prints its rows; what can't be measured here is said."""
     monkeypatch.setattr(rows, "SPECS", {"Control path": (lambda f: rows.Row("a", 1.0, "us", rows.PLAYED, f["a"]),)})

@@ -58,6 +58,7 @@ def test_payload_costs_by_its_bytes(fabric: str) -> None:
     assert large["take_ns"] > small["take_ns"] + 100
 
 
+@pytest.mark.slow
 def test_what_changes_least_is_taken_from_an_earlier_table() -> None:
     known, _ = measure.parameters_for("shm")
     found, _ = measure.parameters_for("shm", 1024, 2, known)
@@ -65,6 +66,7 @@ def test_what_changes_least_is_taken_from_an_earlier_table() -> None:
     assert all(getattr(found.node, name) == getattr(known.node, name) for name in measure.OWN_COSTS)
 
 
+@pytest.mark.slow
 def test_lines_locks_and_cores() -> None:
     lines = measure.line_costs()
     assert lines["changed_ns"] >= 0
@@ -93,6 +95,7 @@ def test_bytes_cost_where_they_are_copied() -> None:
     assert shared["post_first_ns"] < leaving_ns
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", measure.FABRICS)
 def test_a_table_is_whole(fabric: str) -> None:
     """Goal: a table can be played. It says how many cores there are."""
@@ -105,6 +108,7 @@ def test_a_table_is_whole(fabric: str) -> None:
     assert found.finished
 
 
+@pytest.mark.slow
 def test_a_call_whose_cost_vanishes_is_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: over connections posts wait for the end of a pass, whatever a busy machine has made of the measurement."""
     measured = measure.stream_costs(2)

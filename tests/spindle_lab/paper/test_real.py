@@ -42,6 +42,7 @@ def test_a_row_has_the_medians_of_its_rounds() -> None:
     assert row["line_ns"] == [40, 230]
 
 
+@pytest.mark.slow
 def test_switches_are_held_against_the_baseline_of_their_round() -> None:
     rows = real.switches((2,), (1024,), ("shm",), 1, sets=("baseline", "spindle"), scale=0.02)
     assert [row["switches"] for row in rows] == ["baseline", "spindle"]

@@ -19,6 +19,7 @@ from spindle_lab.sim.shrink import shrink
 from spindle_lab.sim.trace import Tracer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", ["shared", "copied"])
 def test_seeds_hold_every_promise(fabric: str) -> None:
     for seed in range(1_000_000, 1_000_030):

@@ -17,6 +17,7 @@ def notes(memory: list[int], descriptors: list[int] | None = None) -> list[Note]
     return [Note(float(k), value, (descriptors or [20] * len(memory))[k], 100) for k, value in enumerate(memory)]
 
 
+@pytest.mark.slow
 def test_a_short_soak_finds_nothing_that_stays():
     """Programs of all fates come and go at two daemons; none fails or hangs, and no descriptor stays of them.
 

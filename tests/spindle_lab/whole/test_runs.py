@@ -26,10 +26,12 @@ from spindle_lab.whole.probes import EXPECTED
 from spindle_lab.whole.run import let_go, put_aside, run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World
+from tests.support import open_descriptors
 
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.slow
 def test_seeds_keep_every_promise() -> None:
     summary = run_seeds(range(40), jobs=1)
     assert not summary.failed, summary.failed[0]
@@ -53,6 +55,7 @@ def test_more_seeds_keep_every_promise_and_meet_every_fault() -> None:
     assert not missing
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
     here = [run_seed(seed) for seed in (3, 11, 14, 3)]  # 11 has keys and rules
     assert here[0].hash == here[3].hash and here[0].steps == here[3].steps
@@ -63,6 +66,7 @@ def test_a_seed_is_the_same_run_every_time_and_in_every_process() -> None:
     assert [int(one) for one in run.stdout.split()] == [one.hash for one in here[:3]]
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_same_run_whatever_numbers_descriptors_have() -> None:
     """The kernel tells what is readable in an order that goes by them, and a process may have holes between them."""
     before = run_seed(10010).hash
@@ -76,6 +80,7 @@ def test_a_seed_is_the_same_run_whatever_numbers_descriptors_have() -> None:
             os.close(fd)
 
 
+@pytest.mark.slow
 def test_a_number_that_an_object_of_an_earlier_run_gave_up_is_free() -> None:
     """That one lived on in a traceback, and closed its descriptor after its run."""
     fd = os.open(os.devnull, os.O_RDONLY)
@@ -84,6 +89,7 @@ def test_a_number_that_an_object_of_an_earlier_run_gave_up_is_free() -> None:
     assert not run_seed(3).failed
 
 
+@pytest.mark.slow
 def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of programs on a host without a node, which send again what they don't know to be delivered."""
     from spindle.relay.claims import RelayClaims
@@ -94,18 +100,21 @@ def test_a_node_that_forgets_what_was_sent_elsewhere_is_found(monkeypatch: pytes
     assert summary.failed and summary.failed[0].broken in ("D2", "D5")
 
 
+@pytest.mark.slow
 def test_connections_between_living_nodes_break_wherever_they_are() -> None:
     summary = run_seeds(itertools.islice(having("resets"), 20), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.faults["reset_between"] > 5
 
 
+@pytest.mark.slow
 def test_tens_of_topics_and_nodes_that_come_together() -> None:
     summary = run_seeds(itertools.islice(having("crowded"), 5), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.deliveries > 100
 
 
+@pytest.mark.slow
 def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     """H3, H4: all members keep what the model says, and late readers get it."""
     summary = run_seeds(itertools.islice(having("keyed"), 30), jobs=1)
@@ -114,6 +123,7 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     assert summary.paths["a late reader gets the last messages of each key"] > 3
 
 
+@pytest.mark.slow
 def test_topics_in_which_writers_speak_for_others() -> None:
     """H3, H4: as nodes keep order groups."""
     summary = run_seeds(itertools.islice(having("grouped"), 20), jobs=1)
@@ -122,6 +132,7 @@ def test_topics_in_which_writers_speak_for_others() -> None:
     assert summary.paths["a late reader gets the last messages of each key"] > 3
 
 
+@pytest.mark.slow
 def test_a_topic_that_begins_anew_at_several_nodes_at_once_has_nothing_of_the_one_before() -> None:
     """Those nodes had that one, too."""
     outcome = run_seed(50369)
@@ -136,6 +147,7 @@ def test_what_a_topic_keeps_can_be_read_when_its_writers_have_gone() -> None:
     assert summary.paths["a journal has the types of its messages"] > 3
 
 
+@pytest.mark.slow
 def test_a_writer_that_does_not_wait_until_its_type_is_known_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from spindle.topics.types import Types
 
@@ -163,24 +175,28 @@ def test_replicas_meet_every_fault() -> None:
                 "who gives a snapshot is gone in its middle"} - summary.paths.keys()
 
 
+@pytest.mark.slow
 def test_programs_with_a_node_in_their_own_process() -> None:
     summary = run_seeds(itertools.islice(having("embedded"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.deliveries > 1000 and summary.ends["left"] >= 15
 
 
+@pytest.mark.slow
 def test_a_node_that_has_lost_touch_calls_no_topic_unknown() -> None:
     """Those whom it doesn't hear any more may have gone on and declared it."""
     outcome = run_seed(502009)
     assert not outcome.failed, outcome.text
 
 
+@pytest.mark.slow
 def test_a_topic_whose_declarer_dies_with_the_leader_is_there() -> None:
     """The leader had told a program so, nobody else knew that all had acknowledged it, and then its power went."""
     outcome = run_seed(703462)
     assert not outcome.failed, outcome.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [703945, 706616])
 def test_an_opening_is_not_out_of_a_topic_with_the_role_in_the_one_that_was_deleted(seed: int) -> None:
     """The leader had given the node the role in the topic of that name that was declared next, and took it back."""
@@ -188,24 +204,28 @@ def test_an_opening_is_not_out_of_a_topic_with_the_role_in_the_one_that_was_dele
     assert not outcome.failed, outcome.text
 
 
+@pytest.mark.slow
 def test_a_holder_that_dies_as_soon_as_another_node_has_come_is_waited_for() -> None:
     """The only one that had the topic; the other had asked whether it has it, and was not answered any more."""
     outcome = run_seed(720227)
     assert not outcome.failed, outcome.text
 
 
+@pytest.mark.slow
 def test_a_reader_elsewhere_may_get_what_is_on_its_way_to_its_next_node_again() -> None:
     """Of an unordered topic, as docs/dds.md says: the old node had delivered it, the next one's log was full."""
     outcome = run_seed(80493)
     assert not outcome.failed, outcome.text
 
 
+@pytest.mark.slow
 def test_who_gets_the_number_of_a_closed_readers_descriptor_is_not_rung() -> None:
     """It was a journal's thread, which looked again and again why it had been woken."""
     outcome = run_seed(5066)
     assert not outcome.failed, outcome.text
 
 
+@pytest.mark.slow
 def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None:
     summary = run_seeds(itertools.islice(having("liars"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
@@ -214,6 +234,7 @@ def test_applications_that_lie_hurt_nobody_and_some_are_shown_the_door() -> None
     assert {"a liar is shown the door", "a liar: miscount", "a liar: scribble", "a liar: flood"} <= summary.paths.keys()
 
 
+@pytest.mark.slow
 def test_nobody_gets_around_keys_and_rules() -> None:
     summary = run_seeds(itertools.islice(having("guarded"), 12), jobs=1)
     assert not summary.failed, summary.failed[0]
@@ -222,6 +243,7 @@ def test_nobody_gets_around_keys_and_rules() -> None:
             "a stranger: as_application_of_the_host"} <= summary.paths.keys()
 
 
+@pytest.mark.slow
 def test_a_rule_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from spindle.security.access import Permissions
 
@@ -230,6 +252,7 @@ def test_a_rule_that_nobody_asks_for_is_found(monkeypatch: pytest.MonkeyPatch) -
     assert summary.failed and summary.failed[0].broken in {"A1", "A2"}  # A2: if the topic wasn't there
 
 
+@pytest.mark.slow
 def test_a_node_that_goes_by_its_own_settings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from spindle.node.changes import Changes
 
@@ -238,6 +261,7 @@ def test_a_node_that_goes_by_its_own_settings_is_found(monkeypatch: pytest.Monke
     assert summary.failed and summary.failed[0].broken == "L1" and "timeout" in summary.failed[0].text
 
 
+@pytest.mark.slow
 def test_a_group_that_takes_no_newer_settings_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from spindle.membership.plan import Wishes
 
@@ -246,6 +270,7 @@ def test_a_group_that_takes_no_newer_settings_is_found(monkeypatch: pytest.Monke
     assert summary.failed and "of the settings" in summary.failed[0].text
 
 
+@pytest.mark.slow
 def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A donor that leaves out the last message before the cut."""
     from spindle.topics.local_topic import LocalTopic
@@ -263,6 +288,7 @@ def test_a_history_that_ends_a_message_early_is_found(monkeypatch: pytest.Monkey
     assert summary.failed and summary.failed[0].broken in ("D8", "D10", "L1")
 
 
+@pytest.mark.slow
 def test_an_acknowledgement_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from spindle.journal.live import JournalFile
     from spindle_lab.whole import run as running
@@ -286,6 +312,7 @@ def test_an_acknowledgement_before_the_sync_is_found(monkeypatch: pytest.MonkeyP
     assert summary.failed and summary.failed[0].broken == "P1"
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_view_that_has_come_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is told that a topic is open: everybody is told in the end that the group is silent, and it is not."""
     from spindle.topics.table import TopicTable
@@ -306,6 +333,7 @@ def nodes() -> int:
     return sum(isinstance(one, Node) for one in gc.get_objects())
 
 
+@pytest.mark.slow
 def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer that takes in a history however little room its log has."""
     from spindle.restart.catching_up import CatchingUp
@@ -323,6 +351,7 @@ def test_a_queue_beyond_its_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     assert nodes() == before, "nodes of a broken run outlive it"
 
 
+@pytest.mark.slow
 def test_who_runs_short_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes and programs that can open nothing for a while fail by themselves, and others don't; nothing stays open."""
     monkeypatch.setattr(Faults, "happen", Faults.run_short)
@@ -331,6 +360,7 @@ def test_who_runs_short_of_descriptors_is_told(monkeypatch: pytest.MonkeyPatch) 
     assert {"NoResources", "NodeStopped"} & summary.errors.keys()
 
 
+@pytest.mark.slow
 def test_a_failing_seed_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
     from spindle_lab.whole.checks import Checks
 
@@ -346,6 +376,7 @@ def test_a_failing_seed_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None
     assert smallest.topics == 1
 
 
+@pytest.mark.slow
 def test_nothing_of_a_run_stays_behind() -> None:
     """Descriptors, what stood in for the standard library, and sessions that nobody has closed (those of liars): what
     these would do at the end of this process is undone, or they would keep all that there was in their run."""
@@ -359,11 +390,11 @@ def test_nothing_of_a_run_stays_behind() -> None:
 
     run_seed(1)
     let_go()
-    kept_before, before = kept(), len(os.listdir("/proc/self/fd"))
+    kept_before, before = kept(), open_descriptors()
     thread, clock, finalize = threading.Thread, time.monotonic, weakref.finalize
     for seed in (1, 3, 5, *itertools.islice(having("liars"), 2)):
         run_seed(seed)
     let_go()
     assert threading.Thread is thread and time.monotonic is clock and weakref.finalize is finalize
-    assert len(os.listdir("/proc/self/fd")) <= before, "descriptors of runs pile up"
+    assert open_descriptors() <= before, "descriptors of runs pile up"
     assert kept() == kept_before, "a run is kept by something"

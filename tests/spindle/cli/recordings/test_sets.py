@@ -174,6 +174,7 @@ def test_sets_in_journals(cli: Cli, runtime_dir: Path, tmp_path: Path) -> None:
                 [("xa", number), ("xb", number)] for number in range(0, 24, 6)]
 
 
+@pytest.mark.slow
 def test_all_that_was_delivered_before_the_end_is_recorded(cli: Cli, node: dds.DomainParticipant, tmp_path: Path
                                                            ) -> None:
     """More than is taken at once."""

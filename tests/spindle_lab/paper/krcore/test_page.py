@@ -26,6 +26,7 @@ def text() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_in_the_tree_has_the_rows_that_are_played(figures: dict, text: str) -> None:
     found = rows.rows(figures, whole=False)
     assert sum(len(one) for one in found.values()) >= 30
