@@ -4,6 +4,9 @@ than the one that a region named (regions.pxd: of a plain write its grant names 
 
 from __future__ import annotations
 
+# A connection for a single link: whether this node has asked for it, the other node's life, the asking one's number
+OwnConnection = tuple[bool, int, int]
+
 
 def life_of(node_id: int, incarnation: int) -> int:
     """The identity of a node's life for regions: between 1 and 2**63 - 1."""

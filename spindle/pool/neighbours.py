@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, SpindleError, WireError, shortage
+from spindle.pool.dedicated import Dedicated
 from spindle.pool.lives import life_of, node_of
 from spindle.proto import node_pb2 as pb
 from spindle.transport.wire import close_all
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 REACH_TIMEOUT_S = 5.0  # until a node has answered an offer
 GRANT_BYTES = 32
 TOKEN_BYTES = 32
+SHARED = 0  # the number of a data connection that all links share; those of single ones have higher ones
 SHM_FDS = 4  # keys, memory for messages, doorbell's page, epoll of its ring; with the directory 5
 LOG = logging.getLogger("spindle.links")
 
@@ -101,10 +103,11 @@ class Neighbours:
                  endpoint_of: Callable[[int], str], spawn: Callable[..., object],
                  has_rdma: Callable[[int], bool] = lambda _: False) -> None:
         self._node_id, self._domain_id = node_id, domain_id
-        self._peers, self._pooling, self._endpoint_of, self._spawn = peers, pooling, endpoint_of, spawn
+        self._peers, self.pooling, self._endpoint_of, self.spawn = peers, pooling, endpoint_of, spawn
         self._has_rdma = has_rdma
         self._without_rdma: set[int] = set()  # lives to which it could not be had
         self.incarnation = 0
+        self.dedicated = Dedicated(self)
         self.network: Network | None = None
         self._known: dict[int, _Neighbour] = {}  # by node id
         self._attempts: dict[int, tuple[Peer, int]] = {}  # by node id: the last one with this life of it
@@ -114,7 +117,7 @@ class Neighbours:
     async def reach(self, node_id: int) -> int:
         """The life of a node whose pool is connected, once it is. Raises ConnectionEnded, NoResources."""
         if node_id == self._node_id:
-            return self._pooling().life
+            return self.pooling().life
         peer = self._peers.connected.get(node_id)
         if peer is None:
             raise ConnectionEnded(f"there is no node {node_id} in the group of node {self._node_id}")
@@ -142,10 +145,18 @@ class Neighbours:
         if self._node_id < peer.node_id:
             self._offer(known, self._last(peer) + 1)
         else:
-            self._say(peer, pb.PeerMessage(link_over=pb.LinkOver(attempt=self._last(peer), begin=True)))
+            self.say(peer, pb.PeerMessage(link_over=pb.LinkOver(attempt=self._last(peer), begin=True)))
         return known
 
-    def _say(self, peer: Peer, message: pb.PeerMessage, fds: Sequence[int] = ()) -> None:
+    def connected_to(self, life: int) -> tuple[Peer, bool]:
+        """The node of this life, whose pool is connected, and whether over RDMA. Raises ConnectionEnded."""
+        known = self._known.get(node_of(life))
+        if known is None or known.life != life or known.theirs is None or not known.ready.done() or (
+                known.peer.conn.peer.local):
+            raise ConnectionEnded(f"the pool of node {node_of(life)} is not connected")
+        return known.peer, known.rdma and bool(known.theirs.rdma_address)
+
+    def say(self, peer: Peer, message: pb.PeerMessage, fds: Sequence[int] = ()) -> None:
         self._peers.send(peer.node_id, message, fds, peer.incarnation)
 
     def _offer(self, known: _Neighbour, attempt: int) -> None:
@@ -153,7 +164,7 @@ class Neighbours:
         known.attempt = attempt
         self._attempts[peer.node_id] = peer, attempt
         try:
-            pooling = self._pooling()
+            pooling = self.pooling()
             offer = pb.LinkOffer(directory=pooling.grant, attempt=attempt)
             fds: list[int] = []
             if peer.conn.peer.local:
@@ -169,30 +180,30 @@ class Neighbours:
         answers = known.theirs is not None
         if peer.conn.peer.local or known.life in self._without_rdma or not self._has_rdma(peer.node_id) or (
                 answers and not theirs):
-            self._say(peer, pb.PeerMessage(link_offer=offer), fds)
+            self.say(peer, pb.PeerMessage(link_offer=offer), fds)
         else:
-            self._spawn(self._offer_rdma(known, offer, theirs))
+            self.spawn(self._offer_rdma(known, offer, theirs))
 
     async def _offer_rdma(self, known: _Neighbour, offer: pb.LinkOffer, theirs: bytes) -> None:
         """The same with this node's end of a connection over RDMA, which is connected already where the other one's
         address is known."""
         try:
-            pooling = self._pooling()
+            pooling = self.pooling()
             offer.rdma_address = await pooling.do(lambda: pooling.prepare_rdma(known, theirs))
             known.rdma = bool(offer.rdma_address)
         except (OSError, ValueError, SpindleError) as error:
             await self._do_without_rdma(known, error)
         if self._known.get(known.peer.node_id) is known:
-            self._say(known.peer, pb.PeerMessage(link_offer=offer))
+            self.say(known.peer, pb.PeerMessage(link_offer=offer))
         else:
-            self._spawn(self._disconnect(known))
+            self.spawn(self._disconnect(known))
 
     async def _do_without_rdma(self, known: _Neighbour, error: Exception) -> None:
         self._without_rdma.add(known.life)
         LOG.warning("links to node %d go over TCP alone, since there is no connection over RDMA: %s",
                     known.peer.node_id, error)
         with contextlib.suppress(SpindleError):  # the pool has stopped
-            pooling = self._pooling()
+            pooling = self.pooling()
             await pooling.do(lambda: pooling.drop_rdma(known))
 
     # --- hearing
@@ -223,9 +234,9 @@ class Neighbours:
         assert known is not None
         known.theirs, known.fds = offer, list(fds)
         if local:
-            self._spawn(self._connect_shm(known))
+            self.spawn(self._connect_shm(known))
         elif begins:
-            self._spawn(self._open_tcp(known))
+            self.spawn(self._open_tcp(known))
 
     def heard_over(self, peer: Peer, over: pb.LinkOver) -> None:
         """An attempt has come to nothing at the other node, or its connection is over there."""
@@ -239,7 +250,7 @@ class Neighbours:
     async def _connect_shm(self, known: _Neighbour) -> None:
         if self._known.get(known.peer.node_id) is not known:  # over before it has begun; its descriptors are closed
             return
-        pooling = self._pooling()
+        pooling = self.pooling()
         try:
             with Loose(known.fds) as fds:
                 known.fds = []
@@ -261,24 +272,30 @@ class Neighbours:
             self._not_connected(known, error)
 
     async def _open_tcp(self, known: _Neighbour) -> None:
-        from spindle.transport.network import DataHello
-
         peer = known.peer
         try:
-            if self.network is None or known.theirs is None:
-                raise ConnectionEnded(f"node {self._node_id} has no [network] listen")
+            if known.theirs is None:
+                raise ConnectionEnded("nothing was offered")
             if known.theirs.rdma_address and known.rdma and not (
                     await self._connect_rdma(known, known.theirs.rdma_address)):
                 return
-            hello = DataHello(self._domain_id, self._node_id, self.incarnation, peer.node_id, 0, 0, 0)
-            fd = await self.network.data(self._endpoint_of(peer.node_id), hello, known.theirs.token, REACH_TIMEOUT_S)
+            fd = await self.open_stream(peer, SHARED, known.theirs.token, REACH_TIMEOUT_S)
             await self._connect_tcp(known, fd)
         except (OSError, ValueError, SpindleError) as error:
             self._not_connected(known, error)
 
+    async def open_stream(self, peer: Peer, number: int, token: bytes, timeout_s: float) -> int:
+        """A data connection to that node; its number says which. Raises SpindleError."""
+        from spindle.transport.network import DataHello
+
+        if self.network is None:
+            raise ConnectionEnded(f"node {self._node_id} has no [network] listen")
+        hello = DataHello(self._domain_id, self._node_id, self.incarnation, peer.node_id, 0, 0, number)
+        return await self.network.data(self._endpoint_of(peer.node_id), hello, token, timeout_s)
+
     async def _connect_rdma(self, known: _Neighbour, theirs: bytes) -> bool:
         """Whether the two ends over RDMA are connected; if not, another attempt has begun, without."""
-        pooling = self._pooling()
+        pooling = self.pooling()
         try:
             await pooling.do(lambda: pooling.connect_rdma(known, theirs))
         except (OSError, ValueError) as error:
@@ -290,6 +307,8 @@ class Neighbours:
 
     def token_for(self, hello: DataHello) -> bytes | None:
         """The token that the opener of a data connection for links was sent; None: nobody is expected."""
+        if hello.ballot != SHARED:
+            return self.dedicated.token_for(hello) if hello.to_node_id == self._node_id else None
         known = self._known.get(hello.node_id)
         if known is None or known.peer.incarnation != hello.incarnation or known.theirs is None or (
                 hello.to_node_id != self._node_id or known.ready.done()):
@@ -298,6 +317,9 @@ class Neighbours:
 
     def take_stream(self, hello: DataHello, fd: int) -> None:
         """Such a connection is there, and who opened it has proven to know the token; takes over the descriptor."""
+        if hello.ballot != SHARED:
+            self.dedicated.take_stream(hello, fd)
+            return
         known = self._known.get(hello.node_id)
         if known is None or self.token_for(hello) is None:
             os.close(fd)
@@ -310,10 +332,10 @@ class Neighbours:
             except (OSError, ValueError, SpindleError) as error:
                 self._not_connected(known, error)
 
-        self._spawn(connect())
+        self.spawn(connect())
 
     async def _connect_tcp(self, known: _Neighbour, fd: int) -> None:
-        pooling = self._pooling()
+        pooling = self.pooling()
         assert known.theirs is not None
         grant = known.theirs.directory
         if not known.theirs.rdma_address:
@@ -323,7 +345,7 @@ class Neighbours:
 
     def _is_ready(self, known: _Neighbour) -> None:
         if self._known.get(known.peer.node_id) is not known:  # it has gone meanwhile
-            self._spawn(self._disconnect(known))
+            self.spawn(self._disconnect(known))
         elif not known.ready.done():
             known.ready.set_result(known.life)
 
@@ -337,9 +359,9 @@ class Neighbours:
         if self._known.get(known.peer.node_id) is known:
             self._forget(known, error)
             if known.attempt:
-                self._say(known.peer, pb.PeerMessage(link_over=pb.LinkOver(attempt=known.attempt)))
+                self.say(known.peer, pb.PeerMessage(link_over=pb.LinkOver(attempt=known.attempt)))
         else:
-            self._spawn(self._disconnect(known))
+            self.spawn(self._disconnect(known))
 
     # --- memory of this host
 
@@ -352,7 +374,7 @@ class Neighbours:
         waiting = known.asked.setdefault(key, [])
         waiting.append(future)
         if len(waiting) == 1:
-            self._say(known.peer, pb.PeerMessage(link_map=pb.LinkMap(key=key)))
+            self.say(known.peer, pb.PeerMessage(link_map=pb.LinkMap(key=key)))
         done, _ = await asyncio.wait({future}, timeout=REACH_TIMEOUT_S)
         if not done:
             raise ConnectionEnded(f"node {node_of(life)} has not handed over a region within {REACH_TIMEOUT_S:g} s")
@@ -365,26 +387,26 @@ class Neighbours:
                 await self._have_mapped(life, key)
             except SpindleError as error:
                 LOG.warning("a region of node %d can't be used: %s", node_of(life), error)
-                pooling = self._pooling()
+                pooling = self.pooling()
                 with contextlib.suppress(SpindleError):
                     await pooling.do(lambda: pooling.not_mapped(life, key))
 
         known = self._known.get(node_of(life))
         if known is None or key not in known.asked:
-            self._spawn(have())
+            self.spawn(have())
 
     def heard_map(self, peer: Peer, asked: pb.LinkMap) -> None:
         """A node of this host wants to map a region of this one."""
-        self._spawn(self._hand_over(peer, asked.key))
+        self.spawn(self._hand_over(peer, asked.key))
 
     async def _hand_over(self, peer: Peer, key: int) -> None:
         known = self._known.get(peer.node_id)
         memory = None
         if known is not None and known.peer is peer and known.theirs is not None and peer.conn.peer.local:
-            pooling = self._pooling()
+            pooling = self.pooling()
             with contextlib.suppress(SpindleError):
                 memory = await pooling.do(lambda: pooling.regions.memory_of(key))
-        self._say(peer, pb.PeerMessage(link_mapped=pb.LinkMapped(key=key)), [] if memory is None else [memory.fd])
+        self.say(peer, pb.PeerMessage(link_mapped=pb.LinkMapped(key=key)), [] if memory is None else [memory.fd])
 
     def heard_mapped(self, peer: Peer, mapped: pb.LinkMapped, fds: Sequence[int]) -> None:
         """The answer; takes over the descriptor."""
@@ -402,14 +424,14 @@ class Neighbours:
                     error = shortage(problem, "a region of another node") or ConnectionEnded(
                         f"node {peer.node_id} has handed over what is no region: {problem}")
         if memory is not None and known is not None:
-            self._spawn(self._keep(known, mapped.key, memory, waiting))
+            self.spawn(self._keep(known, mapped.key, memory, waiting))
             return
         for future in waiting:
             if not future.done() and error is not None:
                 future.set_exception(error)
 
     async def _keep(self, known: _Neighbour, key: int, memory: Mapping, waiting: list[asyncio.Future[None]]) -> None:
-        pooling = self._pooling()
+        pooling = self.pooling()
         with contextlib.suppress(SpindleError):
             await pooling.do(lambda: pooling.mapped(known.life, key, memory))
         for future in waiting:
@@ -436,12 +458,13 @@ class Neighbours:
 
     def _forget(self, known: _Neighbour, error: SpindleError, but_ready: bool = False) -> None:
         self._known.pop(known.peer.node_id, None)
+        self.dedicated.gone(known.life)
         known.end(error, but_ready)
-        self._spawn(self._disconnect(known))
+        self.spawn(self._disconnect(known))
 
     async def _disconnect(self, known: _Neighbour) -> None:
         with contextlib.suppress(SpindleError, OSError, ValueError):  # the pool has stopped, or didn't hear it yet
-            pooling = self._pooling()
+            pooling = self.pooling()
             await pooling.do(lambda: pooling.disconnect(known))
             if known.heard >= 0:
                 pooling.driver.unhear(known.heard)

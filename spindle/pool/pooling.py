@@ -21,10 +21,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spindle.errors import NodeStopped
+from spindle.errors import ConnectionEnded, NodeStopped
+from spindle.pool.lives import OwnConnection, node_of
 from spindle_core.fabric.regions.regions import GRANT, Regions
 from spindle_core.fabric.regions.shm import ShmPart
 from spindle_core.fabric.regions.tcp import TcpPart
+from spindle_core.links.dedication import LOOK_NS, Dedication
 from spindle_core.links.driver import Driver
 from spindle_core.links.exports import Exports
 from spindle_core.links.finder import FULL, Finder
@@ -53,15 +55,19 @@ class Pooling:
 
     on_lost(whose, why)  a connection has ended by itself; on the loop. `whose` as connected() was told
     on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
+    on_wanted(life)  a link to that node talks so much that it should have a connection of its own; on the loop
+    on_given_up(whose)  such a connection is over; on the loop
     make_rdma(regions)  the way over this node's RDMA device; None: it has none
     """
 
     def __init__(self, life: int, loop: asyncio.AbstractEventLoop, spin_s: float,
                  on_lost: Callable[[object, str], None], on_lacking: Callable[[int, int], None],
+                 on_wanted: Callable[[int], None], on_given_up: Callable[[OwnConnection], None],
                  make_rdma: Callable[[Regions], VerbsPart] | None = None) -> None:
         self.life = life
         self._loop, self._spin_s = loop, spin_s
         self._on_lost, self._on_lacking = on_lost, on_lacking
+        self._on_wanted, self._on_given_up = on_wanted, on_given_up
         self._work: deque[Callable[[], None]] = deque()
         self._mapped: OrderedDict[tuple[int, int], tuple[Mapping, float]] = OrderedDict()  # and when it was asked for
         self._connected: set[int] = set()
@@ -78,6 +84,9 @@ class Pooling:
         self.tcp = TcpPart(self.regions)
         self.rdma = self._make_rdma(make_rdma)
         self.pool = Pool(self.regions, self._mapping_for_peer)
+        self.dedication = Dedication(self.pool)
+        self._more: dict[OwnConnection, int] = {}  # connections of single links, of this node and of others
+        self._look_at_use_ns = 0
         self.exports = Exports(self.pool)
         self.exports.directory.memory.seal_writes()
         self._grant = self.regions.whole_grant(self.exports.key)
@@ -230,6 +239,51 @@ class Pooling:
         if peer is not None:
             self.regions.forget_peer(peer)
 
+    def add_more(self, whose: OwnConnection, fd: int = -1) -> bool:
+        """A connection for a single link is there: over RDMA, as prepared, or by this data connection, which is taken
+        over. False where nobody wants it any more. ConnectionEnded where its node is not connected; OSError."""
+        mine, life, _ = whose
+        try:
+            if life not in self._connected or whose in self._more:
+                raise ConnectionEnded(f"node {node_of(life)} has gone")
+            if fd < 0:
+                peer = self._prepared.pop(whose)
+            else:
+                peer, fd = self.tcp.connect(fd), -1
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        if mine and not self.dedication.made(life, peer):
+            self.regions.forget_peer(peer)
+            return False
+        if not mine:
+            self.pool.add_connection(life, peer)
+        self._more[whose] = peer
+        self._lives[peer] = life
+        return True
+
+    def drop_more(self, whose: OwnConnection) -> None:
+        """It is over. Idempotent."""
+        self.drop_rdma(whose)
+        peer = self._more.pop(whose, None)
+        if peer is not None:
+            self.dedication.lost(peer)
+            del self._lives[peer]
+            self.pool.remove_connection(peer)
+
+    def _look_at_use(self, now_ns: int) -> None:
+        """Links that talk much get a connection of their own, others give it up."""
+        if now_ns < self._look_at_use_ns:
+            return
+        self._look_at_use_ns = now_ns + LOOK_NS
+        links = [link for link in self.pool.open_links() if link.node is not None and link.node not in self._here]
+        for wish in self.dedication.advance(now_ns, links):
+            if wish.make:
+                self._say(self._on_wanted, wish.make)
+            for whose in [whose for whose, peer in self._more.items() if peer == wish.give_up]:
+                self.drop_more(whose)
+                self._say(self._on_given_up, whose)
+
     def disconnect(self, whose: object) -> None:
         """That connection is over. Idempotent."""
         self.drop_rdma(whose)
@@ -237,6 +291,9 @@ class Pooling:
         if numbers is None:
             return
         life = self._lives.pop(numbers[0])
+        for one in [one for one in self._more if one[1] == life]:
+            self.drop_more(one)
+        self.dedication.not_made(life)
         for peer in numbers:
             self.pool.remove_connection(peer)
         self.finder.remove_node(life)
@@ -372,6 +429,7 @@ class Pooling:
                         self._answer(link, now_ns)
                     self.finder.advance(now_ns)  # sends their lookups
                 self._look_for_failures()
+                self._look_at_use(now_ns)
                 self._unmap_unused()
                 if not self._work and not self._stopping:
                     self.driver.drive(self._pause_s(now_ns), self._spin_s)
@@ -384,12 +442,16 @@ class Pooling:
     def _pause_s(self, now_ns: int) -> float:
         if self.finder.waits or self.pool.waits:
             return AGAIN_S
-        return min(LOOK_S, max(AGAIN_S, (self.exports.next_ns - now_ns) / 1e9))
+        look_s = LOOK_NS / 1e9 if self.dedication.is_busy else LOOK_S
+        return min(look_s, max(AGAIN_S, (self.exports.next_ns - now_ns) / 1e9))
 
     def _look_for_failures(self) -> None:
         if not self.pool.has_failed:
             return
         failures = self.regions.failures()
+        for one in [one for one, peer in self._more.items() if peer in failures]:
+            self.drop_more(one)
+            self._say(self._on_given_up, one)
         for whose, numbers in list(self._numbers.items()):
             failed = [failures[peer] for peer in numbers if peer in failures]
             if failed:

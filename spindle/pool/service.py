@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from spindle_core.fabric.regions.regions import Regions
     from spindle_core.fabric.regions.verbs import VerbsPart
 
-KINDS = ("link_offer", "link_map", "link_mapped", "link_over")
+KINDS = ("link_offer", "link_map", "link_mapped", "link_over", "link_more")
 LOG = logging.getLogger("spindle.links")
 
 
@@ -70,6 +70,7 @@ class NodeLinks:
             try:
                 made = Pooling(life_of(self._me.node_id, self._me.incarnation), asyncio.get_running_loop(),
                                self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking,
+                               self.neighbours.dedicated.wanted, self.neighbours.dedicated.over,
                                self._make_rdma if self._me.rdma_network else None)
                 try:
                     made.start()
@@ -100,6 +101,9 @@ class NodeLinks:
         elif kind == "link_over":
             close_all(fds)
             self.neighbours.heard_over(peer, message.link_over)
+        elif kind == "link_more":
+            close_all(fds)
+            self.neighbours.dedicated.heard(peer, message.link_more)
         else:
             self.neighbours.heard_mapped(peer, message.link_mapped, fds)
 

@@ -20,6 +20,7 @@ LOOK_NS = 100_000_000  # between two looks
 KEEPS = 0.5  # of a link's use each look, when the new one is added: what was long ago counts little
 REQUEST_BYTES = 4096  # what a request counts for, beside its bytes
 MUCH = 8 << 20  # bytes in a look: more gives a link a connection of its own
+UNUSED = 1  # a link that had MUCH has less after 2 s and a half without a request, and gives its connection up
 TIMES_MORE = 2  # so many times more than the least used one, to take its place
 
 
@@ -45,11 +46,17 @@ class Dedication:
         self._wanted: dict[int, Link] = {}  # node: for whom a connection is being made
         self._leaving: set[int] = set()
         self._next_ns = 0
+        self._much = False
 
     @property
     def connections(self) -> dict[int, int]:
         """{connection: id of its link}, of all that are in use."""
         return {peer: link.id for peer, link in self._owner.items() if peer not in self._leaving}
+
+    @property
+    def is_busy(self) -> bool:
+        """Somebody has one, or may soon want one: advance() should be called after LOOK_NS."""
+        return bool(self._owner) or self._much
 
     def made(self, node: int, peer: int) -> bool:
         """The connection to a node is there; whether anybody still wants it. If not, it is the caller's to close."""
@@ -76,6 +83,7 @@ class Dedication:
             requests, size = link.use
             use[link.id] = KEEPS * self._use.get(link.id, 0.0) + requests * REQUEST_BYTES + size
         self._use = use
+        self._much = any(one >= MUCH / 2 for one in use.values())
 
     def _retire(self, peer: int) -> None:
         """Its link goes back to the shared connection."""
@@ -106,7 +114,7 @@ class Dedication:
         self._next_ns = now_ns + LOOK_NS
         self._look(links)
         for peer, link in self._owner.items():
-            if peer not in self._leaving and not link.is_open:
+            if peer not in self._leaving and (not link.is_open or self._use.get(link.id, 0.0) < UNUSED):
                 self._retire(peer)
         own = {link.id for link in self._owner.values()} | {link.id for link in self._wanted.values()}
         eager = sorted((link for link in links if link.is_open and link.peer is not None and link.id not in own

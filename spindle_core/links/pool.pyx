@@ -251,6 +251,10 @@ cdef class Pool:
                 return True
         return False
 
+    def open_links(self):
+        """All whose users have not gone."""
+        return [link for link in self.links.values() if (<Link>link).state.state != LINK_CLOSING]
+
     def asked(self):
         """Links whose users want a region found or forgotten, since the last call (Link.wish, Link.answer)."""
         found, self.asking = self.asking, []

@@ -107,6 +107,30 @@ def test_links_go_over_the_device(tmp_path: Path, pools: list[Pooling]) -> None:
                 other.close()
 
 
+def test_a_link_that_talks_much_gets_queue_pairs_of_its_own(tmp_path: Path, pools: list[Pooling]) -> None:
+    """Two more, as long as it talks; atomics go by the data connection as before."""
+    with group(tmp_path) as sessions:
+        one = Links(sessions[1])
+        with Links(sessions[2]).offer("table", 1 << 20), one.open(2) as idle, \
+                Links(sessions[2]).offer("words", 64, atomics=True):
+            before = queue_pairs()
+            link = one.open(2, memory=2 << 20)
+            table, words = link.region("table"), link.region("words", change=True)
+
+            def talk() -> bool:
+                for _ in range(20):
+                    table.read(0, 1 << 20)
+                return queue_pairs() == before + 2
+
+            wait_until(talk, BOUND_S)
+            for k in range(20):
+                assert words.fetch_add(8, 1) == k and words.read(8, 1) == bytes([k + 1])
+            assert idle.region("words").read(8, 1) == bytes([20])
+            wait_until(lambda: queue_pairs() == before, BOUND_S)  # nobody talks any more
+            assert table.read(0, 8) == bytes(8)
+            link.close()
+
+
 def test_words_are_changed_from_near_and_far(tmp_path: Path, pools: list[Pooling]) -> None:
     """A program of the owner's node and one of the other add to the same word at once, and the other one reads it over
     the device in between: nothing is lost, and what it reads includes what it has added."""

@@ -32,7 +32,7 @@ def run(body: Callable[[Pooling], Awaitable[None]]) -> None:
     async def inside() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: problems.append(context))
-        pool = Pooling(life_of(1, 5), loop, 0.0, lambda *_: None, lambda *_: None)
+        pool = Pooling(life_of(1, 5), loop, 0.0, *[lambda *_: None] * 4)
         pool.start()
         try:
             await asyncio.wait_for(body(pool), 30)
