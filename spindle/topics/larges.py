@@ -65,7 +65,7 @@ class LargeSamples:
         # these all members must have delivered before the sample may go; -1: it isn't delivered here.
         self._held: dict[int, tuple[WriterPort, int]] = {}
         self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
-        self._bringing: dict[int, asyncio.Task[None]] = {}
+        self._bringing: dict[int, tuple[str, int, asyncio.Task[None]]] = {}  # topic and sender
         self._missed: set[int] = set()  # those that could not be had so far, and of which the log says so
         self._sweep: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -292,7 +292,7 @@ class LargeSamples:
             topic = topics.get(topic_id)
             if large_id in self._bringing or topic is None:
                 continue
-            self._bringing[large_id] = asyncio.get_running_loop().create_task(
+            self._bringing[large_id] = topic.spec.name, sender, asyncio.get_running_loop().create_task(
                 self._bring(topic, large_id, size, sender, self._sources(view, topic, sender, size),
                             urgent=sequence == first[topic_id]))
 
@@ -406,8 +406,12 @@ class LargeSamples:
     # --- views, and the end
 
     def installed(self, view: View) -> None:
-        """Gives up what came in vain from members that have gone."""
+        """Gives up what came in vain from members that have gone, or would."""
         self._missed.clear()
+        for name, sender, task in list(self._bringing.values()):
+            topic = view.topic(name)
+            if topic is None or self._node_id not in topic.members or sender not in topic.senders:
+                task.cancel()  # those that are left would ask each other for it until their patience is over
         for large_id, (name, sender) in list(self._brought.items()):
             topic = view.topic(name)
             if (topic is None or self._node_id not in topic.members or sender not in topic.senders) and sender >= 0 \
@@ -447,7 +451,7 @@ class LargeSamples:
         self._stopped = True
         if self._sweep is not None:
             self._sweep.cancel()
-        for task in self._bringing.values():
+        for _, _, task in self._bringing.values():
             task.cancel()
         for queue in self._waiting.values():
             for _, future in queue:

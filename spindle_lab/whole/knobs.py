@@ -34,6 +34,8 @@ KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 # The same, drawn apart, so that they change nothing in runs in which they stay as they are.
 LATER: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("spindle.restart.chain", "LIVES_MAX", (2, 3)),
+    ("spindle.large.giver", "PIECE_MAX", (700, 5000)),
+    ("spindle.large.reader", "BLOCK", (900, 20_000)),
 )
 
 

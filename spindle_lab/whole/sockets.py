@@ -8,8 +8,10 @@ with a line between them (`spindle_lab.whole.lines`).
 from __future__ import annotations
 
 import os
+import select
 import socket
 import ssl
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +48,8 @@ class SimSocket(REAL_SOCKET):
         if self.small_buffers and not self.inet and self.type & 0xF == socket.SOCK_STREAM:
             REAL_SOCKET.setsockopt(self, socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the kernel's least, a few KB
         self.sent = 0  # bytes, or more
+        self.waits = False  # a thread's calls wait, as those of a blocking socket do
+        self.receive_s: float | None = None  # how long
         self.path = ""
         self.here: tuple[str, int] = ("", 0)
         self.there: tuple[str, int] = ("", 0)
@@ -73,7 +77,51 @@ class SimSocket(REAL_SOCKET):
 
     def sendmsg(self, buffers: Any, *args: Any) -> int:
         data = memoryview(b"".join(buffers))
-        return super().sendmsg([data[: self._taken(len(data))]], *args)
+        while True:
+            try:
+                return super().sendmsg([data[: self._taken(len(data))]], *args)
+            except BlockingIOError:
+                if not self._wait(select.POLLOUT):
+                    raise
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[self.sendmsg([view]):]
+
+    # --- a thread that waits
+
+    def setblocking(self, flag: bool) -> None:
+        """The descriptor never blocks: there is one thread for all that are simulated."""
+        self.waits = flag
+        super().setblocking(False)
+
+    def _wait(self, mask: int, seconds: float | None = None) -> bool:
+        """Whether it is ready; False after so long, or where calls don't wait."""
+        if not self.waits or self.system.thread is None:
+            return False
+        poll = select.poll()
+        poll.register(self, mask)
+        return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+    def recv_into(self, buffer: Any, nbytes: int = 0, flags: int = 0) -> int:
+        if not self.waits or flags & socket.MSG_DONTWAIT:
+            return super().recv_into(buffer, nbytes, flags)
+        view, done = memoryview(buffer), 0
+        view = view[:nbytes or len(view)]
+        while done < len(view):
+            try:
+                count = super().recv_into(view[done:])
+            except BlockingIOError:
+                if self._wait(select.POLLIN, self.receive_s):
+                    continue
+                if not done:
+                    raise
+                break
+            done += count
+            if not count or not flags & socket.MSG_WAITALL:
+                break
+        return done
 
     # --- one host
 
@@ -124,7 +172,10 @@ class SimSocket(REAL_SOCKET):
         return self.there if self.inet else super().getpeername()
 
     def setsockopt(self, *args: Any) -> None:
-        if self.inet:
+        if args[:2] == (socket.SOL_SOCKET, socket.SO_RCVTIMEO):
+            seconds, microseconds = struct.unpack("@ll", args[2])
+            self.receive_s = seconds + microseconds / 1e6
+        elif self.inet:
             self.patience.set(*args)
         else:
             super().setsockopt(*args)

@@ -124,7 +124,7 @@ class Setup:
         setup.grouped = setup.keyed and random.Random(f"grouped {seed}").random() < 0.5
         setup.typed = random.Random(f"typed {seed}").random() < 0.25
         setup.edge = bool(setup.remotes) and not setup.guarded and random.Random(f"edge {seed}").random() < 0.4
-        setup.large = hosts == 1 and random.Random(f"large {seed}").random() < 0.5
+        setup.large = random.Random(f"large {seed}").random() < 0.5
         return setup
 
 

@@ -350,6 +350,36 @@ def test_a_reader_opens_samples_of_its_own_topic_only(runtime_dir: Path) -> None
         os.close(fd)
 
 
+def test_what_only_a_member_had_that_has_gone_is_brought_no_more(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+                                                                 ) -> None:
+    """Goal: those that are left don't ask each other for it until their patience is over. Method: two samples are
+    wanted that never come, one of them of a member that the next view doesn't have."""
+    made: list[tuple[LargeSamples, asyncio.AbstractEventLoop]] = []
+    init = LargeSamples.__init__
+
+    def noted(self: LargeSamples, *args: Any) -> None:
+        init(self, *args)
+        made.append((self, asyncio.get_running_loop()))
+
+    async def never(*_: Any, **__: Any) -> int:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(LargeSamples, "__init__", noted)
+    monkeypatch.setattr(NodeLarge, "bring", never)
+    with group(runtime_dir, 2) as (one, two):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        for session in (one, two):
+            session.open_reader("t", keep_all=True, from_history=False)
+            session.open_writer("t")
+        (larges, loop), _ = made
+        loop.call_soon_threadsafe(larges._want, [(1, 7, 100, 99, 5), (1, 8, 100, two.node_id, 6)])
+        wait_until(lambda: sorted(larges._bringing) == [7, 8])
+        one.declare_topic(TopicSpec("next"))
+        one.open_reader("next", keep_all=True, from_history=False)
+        wait_until(lambda: list(larges._bringing) == [8])
+
+
 def test_when_its_node_dies_a_writer_still_has_what_is_in_doubt(runtime_dir: Path) -> None:
     """Goal: what may have to be sent again has its bytes. Method: the node of a writer that keeps what isn't
     acknowledged ends before another member has taken anything."""
