@@ -139,10 +139,11 @@ class ApplicationLinks:
             link = await pooling.do(open_link)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        fds = Loose.copies(link.user_page.fd, link.pool_page.fd, pooling.shm.bell.fd, ring, theirs, memory.fd)
+        fds = Loose()
         try:
+            fds = Loose.copies(link.user_page.fd, link.pool_page.fd, pooling.shm.bell.fd, ring, theirs, memory.fd)
             pooling.driver.hear(heard)
-        except OSError:
+        except OSError:  # no descriptor is left: its place, and its port, are for others
             fds.close()
             await pooling.do(lambda: pooling.forget(link))
             raise

@@ -6,6 +6,8 @@ Method: a real daemon; its descriptors and mappings are counted before and after
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import random
 import signal
@@ -15,13 +17,17 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
+from spindle.client import embed
 from spindle.client.session import Session
-from spindle.errors import ConfigError, ConnectionEnded, LinkError, SpindleError
+from spindle.config.settings import NodeConfig
+from spindle.errors import ConfigError, ConnectionEnded, LinkError, NoResources, SpindleError
 from spindle.links import Links
 from spindle.proto import attach_pb2 as pb
+from spindle_core.ends import Loose
 from tests.spindle.links.group import Group, descriptors_of, group_of, mappings_of
 from tests.support import wait_until
 
@@ -316,3 +322,20 @@ def offers_again(links: Links, name: str) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def test_a_port_that_no_descriptors_were_left_for_is_free_again(runtime_dir: Path) -> None:
+    """The node has made the link, and can't hand it over: whoever wants the port next gets it."""
+    with embed(config=NodeConfig(runtime_dir=runtime_dir)) as session:
+        links = Links(session)
+        links.listen(8).close()  # the pool is there
+        gc.collect()
+        before = descriptors_of(os.getpid())
+
+        def fail(*_: int) -> Loose:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        with patch.object(Loose, "copies", fail), pytest.raises(NoResources):
+            links.listen(9)
+        wait_until(lambda: not Counter(descriptors_of(os.getpid())) - Counter(before))
+        links.listen(9).close()
