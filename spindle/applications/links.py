@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from spindle.errors import ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
 from spindle.proto import attach_pb2 as pb
 from spindle_core.ends import Loose, end_of, heard_by, make_ends
+from spindle_core.errors import RdmaUnavailable
 
 if TYPE_CHECKING:
     from spindle.applications.quotas import Quota
@@ -92,6 +93,8 @@ class ApplicationLinks:
                 try:
                     memory = Mapping.create("spindle-link-memory", max(1, wanted.memory))
                     opened, fds = await self._make(pooling, life, wanted, memory, made)
+                except RdmaUnavailable as error:  # the device takes no more memory
+                    raise NoResources(str(error)) from error
                 except OSError as error:
                     if isinstance(error, SpindleError):
                         raise

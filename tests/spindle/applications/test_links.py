@@ -17,6 +17,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -26,9 +27,11 @@ from spindle.client.session import Session
 from spindle.config.settings import NodeConfig
 from spindle.errors import ConfigError, ConnectionEnded, LinkError, NoResources, SpindleError
 from spindle.links import Links
+from spindle.pool import pooling
 from spindle.proto import attach_pb2 as pb
 from spindle_core.ends import Loose
 from tests.spindle.links.group import Group, descriptors_of, group_of, mappings_of
+from tests.spindle.pool.pair import Scarce
 from tests.support import wait_until
 
 
@@ -339,3 +342,19 @@ def test_a_port_that_no_descriptors_were_left_for_is_free_again(runtime_dir: Pat
             links.listen(9)
         wait_until(lambda: not Counter(descriptors_of(os.getpid())) - Counter(before))
         links.listen(9).close()
+
+
+def test_a_link_that_a_device_takes_no_memory_of_is_refused(runtime_dir: Path) -> None:
+    """As any other that nothing is left for: a program knows of no device."""
+    make = pooling.Pooling
+
+    def with_device(*given: Any) -> pooling.Pooling:
+        return make(*given[:5], lambda regions: Scarce(regions, room=3))
+
+    with patch.object(pooling, "Pooling", with_device), embed(config=NodeConfig(runtime_dir=runtime_dir)) as session:
+        links = Links(session)
+        with links.open(0) as link:
+            with pytest.raises(NoResources, match="pinned"):
+                links.open(0)
+            with pytest.raises(ConnectionEnded, match="no region"):
+                link.region("none")

@@ -17,6 +17,9 @@ from spindle.pool.lives import life_of
 from spindle.pool.neighbours import Neighbours
 from spindle.pool.pooling import Pooling
 from spindle.proto import node_pb2 as pb
+from spindle_core.errors import RdmaUnavailable
+from spindle_core.fabric.regions.regions import Part, Regions
+from spindle_core.memory import Mapping
 
 
 class Side:
@@ -117,6 +120,28 @@ class Side:
             for fd in fds:
                 os.close(fd)
         self.said.clear()
+
+
+class Scarce(Part):
+    """In place of a device that takes only so many memories."""
+
+    def __init__(self, regions: Regions, room: int) -> None:
+        super().__init__(regions, "scarce")
+        self.room = room
+        self.known: set[Mapping] = set()
+
+    def know(self, memory: Mapping) -> None:
+        if memory not in self.known:
+            self.add_memory(0, memory, 0, memory.size, 1)
+            self.known.add(memory)
+
+    def let_go(self, memory: Mapping) -> None:
+        self.known.discard(memory)
+
+    def add_memory(self, key: int, memory: Mapping, begin: int, size: int, rights: int) -> None:
+        if not self.room:
+            raise RdmaUnavailable("it can't be pinned")
+        self.room -= 1
 
 
 @contextlib.asynccontextmanager
