@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from spindle.errors import ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
 from spindle.proto import attach_pb2 as pb
 from spindle_core.ends import Loose, end_of, heard_by, make_ends
+from spindle_core.errors import RdmaUnavailable
 
 if TYPE_CHECKING:
     from spindle.applications.quotas import Quota
@@ -92,6 +93,8 @@ class ApplicationLinks:
                 try:
                     memory = Mapping.create("spindle-link-memory", max(1, wanted.memory))
                     opened, fds = await self._make(pooling, life, wanted, memory, made)
+                except RdmaUnavailable as error:  # the device takes no more memory
+                    raise NoResources(str(error)) from error
                 except OSError as error:
                     if isinstance(error, SpindleError):
                         raise
@@ -139,10 +142,11 @@ class ApplicationLinks:
             link = await pooling.do(open_link)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        fds = Loose.copies(link.user_page.fd, link.pool_page.fd, pooling.shm.bell.fd, ring, theirs, memory.fd)
+        fds = Loose()
         try:
+            fds = Loose.copies(link.user_page.fd, link.pool_page.fd, pooling.shm.bell.fd, ring, theirs, memory.fd)
             pooling.driver.hear(heard)
-        except OSError:
+        except OSError:  # no descriptor is left: its place, and its port, are for others
             fds.close()
             await pooling.do(lambda: pooling.forget(link))
             raise

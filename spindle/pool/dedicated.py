@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spindle.errors import ConnectionEnded, SpindleError
 from spindle.pool.lives import OwnConnection, life_of, node_of
 from spindle.proto import node_pb2 as pb
+from spindle_core.ends import Loose
 
 if TYPE_CHECKING:
     from spindle.pool.pooling import Pooling
@@ -113,7 +114,8 @@ class Dedicated:
             await pooling.do(lambda: pooling.connect_rdma(whose, answer.result().rdma_address))
             return await pooling.do(lambda: pooling.add_more(whose))
         fd = await self._neighbours.open_stream(peer, number, answer.result().token, ANSWER_S)
-        return await pooling.do(lambda: pooling.add_more(whose, fd))
+        with Loose([fd]) as loose:
+            return await pooling.do(lambda: pooling.add_more(whose, loose.take()))
 
     # --- hearing
 
@@ -168,9 +170,10 @@ class Dedicated:
         whose = False, life, hello.ballot
 
         async def add() -> None:
-            pooling = self._neighbours.pooling()
             try:
-                await pooling.do(lambda: pooling.add_more(whose, fd))
+                with Loose([fd]) as loose:
+                    pooling = self._neighbours.pooling()
+                    await pooling.do(lambda: pooling.add_more(whose, loose.take()))
             except (OSError, ValueError, SpindleError) as error:
                 LOG.debug("no connection of its own for a link of node %d: %s", hello.node_id, error)
                 self._drop(whose)

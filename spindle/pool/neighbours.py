@@ -259,14 +259,15 @@ class Neighbours:
                 directory = Mapping.attach(fds.take())
             if known.post is None or known.ringer is None or known.theirs is None:
                 raise ConnectionEnded("nothing was offered")
-            post, ring_fd, grant = known.post, os.dup(known.ringer.fd), known.theirs.directory
-            pooling.driver.hear(known.heard)
+            post, grant = known.post, known.theirs.directory
+            with Loose.copies(known.ringer.fd) as ring:
+                pooling.driver.hear(known.heard)
 
-            def connect() -> None:
-                peer = pooling.shm.connect(post, keys, theirs, bell, ring_fd)
-                pooling.connected(known, known.life, peer, grant, directory)
+                def connect() -> None:
+                    peer = pooling.shm.connect(post, keys, theirs, bell, ring.take())
+                    pooling.connected(known, known.life, peer, grant, directory)
 
-            await pooling.do(connect)
+                await pooling.do(connect)
             self._is_ready(known)
         except (OSError, ValueError, SpindleError) as error:
             self._not_connected(known, error)
@@ -335,12 +336,15 @@ class Neighbours:
         self.spawn(connect())
 
     async def _connect_tcp(self, known: _Neighbour, fd: int) -> None:
-        pooling = self.pooling()
-        assert known.theirs is not None
-        grant = known.theirs.directory
-        if not known.theirs.rdma_address:
-            await pooling.do(lambda: pooling.drop_rdma(known))
-        await pooling.do(lambda: pooling.connected(known, known.life, pooling.tcp.connect(fd), grant, None))
+        """Takes over the descriptor, also where the pool stops before it has it."""
+        with Loose([fd]) as loose:
+            pooling = self.pooling()
+            assert known.theirs is not None
+            grant = known.theirs.directory
+            if not known.theirs.rdma_address:
+                await pooling.do(lambda: pooling.drop_rdma(known))
+            await pooling.do(lambda: pooling.connected(
+                known, known.life, pooling.tcp.connect(loose.take()), grant, None))
         self._is_ready(known)
 
     def _is_ready(self, known: _Neighbour) -> None:
@@ -377,6 +381,8 @@ class Neighbours:
             self.say(known.peer, pb.PeerMessage(link_map=pb.LinkMap(key=key)))
         done, _ = await asyncio.wait({future}, timeout=REACH_TIMEOUT_S)
         if not done:
+            if known.asked.get(key) is waiting:  # who wants it next asks anew
+                del known.asked[key]
             raise ConnectionEnded(f"node {node_of(life)} has not handed over a region within {REACH_TIMEOUT_S:g} s")
         future.result()
 
@@ -488,5 +494,6 @@ def attach_as_sealed(fd: int) -> Mapping:
     import fcntl
 
     f_seal_future_write = 0x10  # linux/fcntl.h
-    seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
-    return Mapping.attach(fd, writable=not seals & f_seal_future_write)
+    with Loose([fd]) as loose:
+        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)  # an error for what is no memory
+        return Mapping.attach(loose.take(), writable=not seals & f_seal_future_write)

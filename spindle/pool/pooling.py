@@ -79,10 +79,26 @@ class Pooling:
         self._prepared: dict[object, int] = {}  # ends of connections over RDMA, by who will have them
         self._futures: set[asyncio.Future[Any]] = set()
         self._stopping = self._closed = False
+        try:
+            self._make_parts(make_rdma)
+        except OSError as error:
+            if make_rdma is None:
+                raise
+            LOG.warning("links go over TCP alone: %s", error)
+            self.regions.close()
+            self._make_parts(None)
+        self._thread = threading.Thread(target=self._run, name="spindle links", daemon=True)
+
+    def _make_parts(self, make_rdma: Callable[[Regions], VerbsPart] | None) -> None:
+        """Raises OSError, also where the device takes not even the memory that the pool itself needs there."""
         self.regions = Regions()
         self.shm = ShmPart(self.regions)
         self.tcp = TcpPart(self.regions)
-        self.rdma = self._make_rdma(make_rdma)
+        self.rdma: VerbsPart | None = None
+        if make_rdma is not None:
+            self.rdma = make_rdma(self.regions)
+            # Programs of this host change words by the processor: the device's atomics are not atomic against that.
+            self.regions.keep_atomics_from(self.rdma)
         self.pool = Pool(self.regions, self._mapping_for_peer)
         self.dedication = Dedication(self.pool)
         self._more: dict[OwnConnection, int] = {}  # connections of single links, of this node and of others
@@ -90,21 +106,8 @@ class Pooling:
         self.exports = Exports(self.pool)
         self.exports.directory.memory.seal_writes()
         self._grant = self.regions.whole_grant(self.exports.key)
-        self.finder = Finder(self.pool, life, self.mapping_of)
+        self.finder = Finder(self.pool, self.life, self.mapping_of)
         self.driver = Driver(self.pool, self.shm.bell, self.finder.asker)
-        self._thread = threading.Thread(target=self._run, name="spindle links", daemon=True)
-
-    def _make_rdma(self, make: Callable[[Regions], VerbsPart] | None) -> VerbsPart | None:
-        if make is None:
-            return None
-        try:
-            part = make(self.regions)
-        except OSError as error:
-            LOG.warning("links go over TCP alone: %s", error)
-            return None
-        # Programs of this host change words by the processor, which the device's atomics would not be atomic against.
-        self.regions.keep_atomics_from(part)
-        return part
 
     @property
     def grant(self) -> bytes:

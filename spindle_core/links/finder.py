@@ -44,7 +44,8 @@ class _Lookup:
 
 class Finder:
     """Lookups of one pool. `own_id`: of this node, which may write what names it the writer. `mapping_of(node, key)`: a
-    region of this host as it is mapped here, or None while it isn't."""
+    region of this host as it is mapped here, or None while it isn't. RdmaUnavailable where a device has no room for the
+    memory into which it reads."""
 
     def __init__(self, pool: Pool, own_id: int, mapping_of: Callable[[int, int], Mapping | None] = lambda *_: None
                  ) -> None:
@@ -60,6 +61,7 @@ class Finder:
         self._flying: dict[int, _Lookup] = {}
         self._asker = Asker()
         self._memory = Mapping.create("spindle-lookups", READS_MAX * WINDOW_SIZE)
+        self._regions.know(self._memory)  # now: later a device may have no room for it
         self._links: dict[tuple[int, int], tuple[str, bytes]] = {}  # link and handle: its region
         self.reads = 0
 

@@ -6,6 +6,8 @@ Method: a real daemon; its descriptors and mappings are counted before and after
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
 import random
 import signal
@@ -15,14 +17,21 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from spindle.client import embed
 from spindle.client.session import Session
-from spindle.errors import ConfigError, ConnectionEnded, LinkError, SpindleError
+from spindle.config.settings import NodeConfig
+from spindle.errors import ConfigError, ConnectionEnded, LinkError, NoResources, SpindleError
 from spindle.links import Links
+from spindle.pool import pooling
 from spindle.proto import attach_pb2 as pb
+from spindle_core.ends import Loose
 from tests.spindle.links.group import Group, descriptors_of, group_of, mappings_of
+from tests.spindle.pool.pair import Scarce
 from tests.support import wait_until
 
 
@@ -318,3 +327,36 @@ def offers_again(links: Links, name: str) -> bool:
     except ConfigError:
         return False
     return True
+
+
+def test_a_port_that_no_descriptors_were_left_for_is_free_again(runtime_dir: Path) -> None:
+    """The node has made the link, and can't hand it over: whoever wants the port next gets it."""
+    with embed(config=NodeConfig(runtime_dir=runtime_dir)) as session:
+        links = Links(session)
+        links.listen(8).close()  # the pool is there
+        gc.collect()
+        before = descriptors_of(os.getpid())
+
+        def fail(*_: int) -> Loose:
+            raise OSError(errno.EMFILE, "too many open files")
+
+        with patch.object(Loose, "copies", fail), pytest.raises(NoResources):
+            links.listen(9)
+        wait_until(lambda: not Counter(descriptors_of(os.getpid())) - Counter(before))
+        links.listen(9).close()
+
+
+def test_a_link_that_a_device_takes_no_memory_of_is_refused(runtime_dir: Path) -> None:
+    """As any other that nothing is left for: a program knows of no device."""
+    make = pooling.Pooling
+
+    def with_device(*given: Any) -> pooling.Pooling:
+        return make(*given[:5], lambda regions: Scarce(regions, room=3))
+
+    with patch.object(pooling, "Pooling", with_device), embed(config=NodeConfig(runtime_dir=runtime_dir)) as session:
+        links = Links(session)
+        with links.open(0) as link:
+            with pytest.raises(NoResources, match="pinned"):
+                links.open(0)
+            with pytest.raises(ConnectionEnded, match="no region"):
+                link.region("none")

@@ -17,23 +17,29 @@ from spindle.pool.lives import life_of
 from spindle.pool.neighbours import Neighbours
 from spindle.pool.pooling import Pooling
 from spindle.proto import node_pb2 as pb
+from spindle_core.errors import RdmaUnavailable
+from spindle_core.fabric.regions.regions import Part, Regions
+from spindle_core.memory import Mapping
+from tests.spindle.pool.device import Device, Network
 
 
 class Side:
     """One node: its pool, and what it has said and the other one not heard yet."""
 
-    def __init__(self, node_id: int, incarnation: int, local: bool) -> None:
+    def __init__(self, node_id: int, incarnation: int, local: bool, network: Network | None = None) -> None:
         self.node_id, self.incarnation, self.local = node_id, incarnation, local
         self.said: deque[tuple[pb.PeerMessage, list[int]]] = deque()
         self.tasks: set[asyncio.Task[Any]] = set()
         self.streams: list[socket.socket] = []  # of data connections that it opened
         self.refused = 0  # data connections that are to fail
         self.connected: dict[int, Any] = {}
-        self.neighbours = Neighbours(node_id, 0, self, self.pooling, str, self.spawn)  # type: ignore[arg-type]
+        self.neighbours = Neighbours(node_id, 0, self, self.pooling, str, self.spawn,  # type: ignore[arg-type]
+                                     lambda _: network is not None)
         self.neighbours.incarnation = incarnation
         self.neighbours.network = self  # type: ignore[assignment]
         self.pool = Pooling(life_of(node_id, incarnation), asyncio.get_running_loop(), 0.0, self.neighbours.lost,
-                            self.neighbours.lacking, self.neighbours.dedicated.wanted, self.neighbours.dedicated.over)
+                            self.neighbours.lacking, self.neighbours.dedicated.wanted, self.neighbours.dedicated.over,
+                            None if network is None else lambda regions: Device(regions, network))
         self.pool.start()
         self.other: Side
 
@@ -121,10 +127,33 @@ class Side:
         self.said.clear()
 
 
+class Scarce(Part):
+    """In place of a device that takes only so many memories."""
+
+    def __init__(self, regions: Regions, room: int) -> None:
+        super().__init__(regions, "scarce")
+        self.room = room
+        self.known: set[Mapping] = set()
+
+    def know(self, memory: Mapping) -> None:
+        if memory not in self.known:
+            self.add_memory(0, memory, 0, memory.size, 1)
+            self.known.add(memory)
+
+    def let_go(self, memory: Mapping) -> None:
+        self.known.discard(memory)
+
+    def add_memory(self, key: int, memory: Mapping, begin: int, size: int, rights: int) -> None:
+        if not self.room:
+            raise RdmaUnavailable("it can't be pinned")
+        self.room -= 1
+
+
 @contextlib.asynccontextmanager
-async def pair(local: bool) -> Any:
-    """Two sides that know each other; whatever is on the way between them only moves when a test lets it."""
-    sides = Side(1, 11, local), Side(2, 22, local)
+async def pair(local: bool, network: Network | None = None) -> Any:
+    """Two sides that know each other; whatever is on the way between them only moves when a test lets it. `network`: on
+    which they have a device each."""
+    sides = Side(1, 11, local, network), Side(2, 22, local, network)
     for one, other in (sides, sides[::-1]):
         one.meet(other)
     try:

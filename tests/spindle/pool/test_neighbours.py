@@ -9,6 +9,7 @@ import asyncio
 import gc
 import os
 import random
+import socket
 from collections.abc import Awaitable, Callable
 from unittest.mock import patch
 
@@ -189,5 +190,63 @@ def test_an_answer_to_what_was_given_up_is_passed_over(local: bool) -> None:
         assert 1 not in two.neighbours._known
         await settle((one, two), second)
         await works(one, two)
+
+    run(local, body)
+
+
+@pytest.mark.parametrize("steps", range(16))
+def test_what_is_on_its_way_when_a_node_stops_leaves_no_descriptor(local: bool, steps: int) -> None:
+    """Either pool has stopped, and the other one goes on for a while; after each step of the two."""
+    async def body(one: Side, two: Side) -> None:
+        for stopped in (one, two):
+            async with pair(local) as sides:
+                reach = asyncio.ensure_future(sides[0].reach())
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                    for side in sides:
+                        side.hear()
+                side = sides[0 if stopped is one else 1]
+                side.pool.stop()
+                side.neighbours.close(ConnectionEnded("over"))
+                await asyncio.sleep(0.002)
+                side.other.hear()
+                await asyncio.sleep(0)
+            await asyncio.wait({reach})
+            result_of(reach)
+
+    run(local, body)
+
+
+def test_what_is_handed_over_in_place_of_a_region_is_closed(local: bool) -> None:
+    """An eventfd, a socket, a file, nothing, two at once: who waits is told, and nothing stays open."""
+    if not local:
+        pytest.skip("nothing is handed over")
+
+    async def body(one: Side, two: Side) -> None:
+        life = await settle((one, two), asyncio.ensure_future(one.reach()))
+        for fds in ([os.eventfd(0)], [socket.socket().detach()], [os.open(__file__, os.O_RDONLY)], [], list(os.pipe())):
+            asked = asyncio.ensure_future(one.neighbours._have_mapped(life, 77))
+            await asyncio.sleep(0)
+            one.neighbours.heard_mapped(one.connected[2], pb.LinkMapped(key=77), fds)
+            with pytest.raises(ConnectionEnded):
+                await asked
+
+    run(local, body)
+
+
+def test_a_region_that_was_not_handed_over_in_time_is_asked_for_anew(local: bool) -> None:
+    """The answer to the first wish never comes; whoever wants it later does not wait for that one for ever."""
+    if not local:
+        pytest.skip("nothing is handed over")
+
+    async def body(one: Side, two: Side) -> None:
+        life = await settle((one, two), asyncio.ensure_future(one.reach()))
+        with patch.object(neighbours, "REACH_TIMEOUT_S", 0.005), pytest.raises(ConnectionEnded, match="handed over"):
+            await one.neighbours._have_mapped(life, 77)
+        assert one.said.popleft()[0].WhichOneof("body") == "link_map"
+        one.neighbours.lacking(life, 77)
+        await asyncio.sleep(0)
+        assert one.said.popleft()[0].WhichOneof("body") == "link_map"
+        one.neighbours.heard_mapped(one.connected[2], pb.LinkMapped(key=77), [])
 
     run(local, body)

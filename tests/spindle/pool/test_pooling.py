@@ -20,9 +20,10 @@ from spindle.errors import NodeStopped
 from spindle.pool import pooling as poolings
 from spindle.pool.lives import life_of, node_of
 from spindle.pool.pooling import Pooling
+from spindle_core.errors import RdmaUnavailable
 from spindle_core.memory import Mapping
 from tests.spindle.links.group import descriptors_of, mappings_of
-from tests.spindle.pool.pair import pair, settle
+from tests.spindle.pool.pair import Scarce, pair, settle
 
 
 def run(body: Callable[[Pooling], Awaitable[None]]) -> None:
@@ -156,3 +157,31 @@ def test_it_sleeps_while_nobody_wants_anything() -> None:
         assert time.process_time() - begun < 0.2
 
     run(body)
+
+
+@pytest.mark.parametrize("room", range(4))
+def test_links_do_without_a_device_that_takes_no_memory(room: int) -> None:
+    """Two memories are the pool's own: its directory and what lookups read into. Where there is no room for them links
+    go without the device; where there is none for more, what is offered is refused and all else goes on."""
+
+    async def body() -> None:
+        pool = Pooling(life_of(1, 5), asyncio.get_running_loop(), 0.0, *[lambda *_: None] * 4,
+                       lambda regions: Scarce(regions, room))
+        pool.start()
+        try:
+            assert (pool.rdma is None) == (room < 2)
+            memory = Mapping.create("table", 64)
+            offered = pool.do(lambda: pool.exports.offer("table", memory))
+            if room == 2:
+                with pytest.raises(RdmaUnavailable):
+                    await offered
+            else:
+                await offered
+            entry, why = await asyncio.wait_for(
+                pool.ask(lambda answer: pool.finder.look_up(pool.life, "table", 0, answer)), 10)
+            assert (entry is None) == (room == 2), why
+        finally:
+            pool.stop()
+
+    with patch.object(poolings.LOG, "disabled", True):
+        asyncio.run(body())
