@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import ConnectionEnded, SpindleError, WireError, shortage
 from spindle.pool.dedicated import Dedicated
 from spindle.pool.lives import life_of, node_of
+from spindle.pool.settling import Settling
 from spindle.proto import node_pb2 as pb
 from spindle.transport.wire import close_all
 from spindle_core.ends import Loose, Ringer
@@ -107,7 +108,7 @@ class Neighbours:
         self._has_rdma = has_rdma
         self._without_rdma: set[int] = set()  # lives to which it could not be had
         self.incarnation = 0
-        self.dedicated = Dedicated(self)
+        self.dedicated, self.settling = Dedicated(self), Settling(self)
         self.network: Network | None = None
         self._known: dict[int, _Neighbour] = {}  # by node id
         self._attempts: dict[int, tuple[Peer, int]] = {}  # by node id: the last one with this life of it
@@ -455,6 +456,13 @@ class Neighbours:
         if known is not None and known.peer is peer:
             self._forget(known, ConnectionEnded(f"node {peer.node_id} has gone"))
 
+    def end(self, life: int, error: ConnectionEnded) -> None:
+        """That connection is over: who needs it next begins anew."""
+        known = self._known.get(node_of(life))
+        if known is not None and known.life == life:
+            LOG.warning("the links to node %d are ended: %s", known.peer.node_id, error)
+            self._over(known, error)
+
     def lost(self, known: object, why: str) -> None:
         """A connection has ended by itself; the next who needs it begins anew."""
         assert isinstance(known, _Neighbour)
@@ -465,6 +473,7 @@ class Neighbours:
     def _forget(self, known: _Neighbour, error: SpindleError, but_ready: bool = False) -> None:
         self._known.pop(known.peer.node_id, None)
         self.dedicated.gone(known.life)
+        self.settling.gone(known.life)
         known.end(error, but_ready)
         self.spawn(self._disconnect(known))
 

@@ -57,17 +57,20 @@ class Pooling:
     on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
     on_wanted(life)  a link to that node talks so much that it should have a connection of its own; on the loop
     on_given_up(whose)  such a connection is over; on the loop
+    on_settle(lives, then)  has `then` done on the thread when these nodes have nothing on the way any more that they had
+        posted to this one; on the loop
     make_rdma(regions)  the way over this node's RDMA device; None: it has none
     """
 
     def __init__(self, life: int, loop: asyncio.AbstractEventLoop, spin_s: float,
                  on_lost: Callable[[object, str], None], on_lacking: Callable[[int, int], None],
                  on_wanted: Callable[[int], None], on_given_up: Callable[[OwnConnection], None],
+                 on_settle: Callable[[list[int], Callable[[], None]], None],
                  make_rdma: Callable[[Regions], VerbsPart] | None = None) -> None:
         self.life = life
         self._loop, self._spin_s = loop, spin_s
         self._on_lost, self._on_lacking = on_lost, on_lacking
-        self._on_wanted, self._on_given_up = on_wanted, on_given_up
+        self._on_wanted, self._on_given_up, self._on_settle = on_wanted, on_given_up, on_settle
         self._work: deque[Callable[[], None]] = deque()
         self._mapped: OrderedDict[tuple[int, int], tuple[Mapping, float]] = OrderedDict()  # and when it was asked for
         self._connected: set[int] = set()
@@ -103,7 +106,8 @@ class Pooling:
         self.dedication = Dedication(self.pool)
         self._more: dict[OwnConnection, int] = {}  # connections of single links, of this node and of others
         self._look_at_use_ns = 0
-        self.exports = Exports(self.pool)
+        self._settling: list[tuple[dict[int, int], Callable[[], None]]] = []  # requests by connection, what follows
+        self.exports = Exports(self.pool, self._settle_all)
         self.exports.directory.memory.seal_writes()
         self._grant = self.regions.whole_grant(self.exports.key)
         self.finder = Finder(self.pool, self.life, self.mapping_of)
@@ -287,6 +291,28 @@ class Pooling:
                 self.drop_more(whose)
                 self._say(self._on_given_up, whose)
 
+    def _settle_all(self, then: Callable[[], None]) -> None:
+        """Does this once nobody has anything on the way over RDMA that was posted before."""
+        lives = [self._lives[numbers[0]] for numbers in self._numbers.values() if len(numbers) > 1]
+        if lives:
+            self._say(self._on_settle, lives, then)
+        else:
+            then()
+
+    def settle(self, life: int, then: Callable[[], None]) -> None:
+        """Does this once all has completed that was posted to that node until now."""
+        posted = {peer: self.regions.on_the_way(peer)[0] for peer, of in self._lives.items() if of == life}
+        self._settling.append((posted, then))
+        self._look_what_settled()
+
+    def _look_what_settled(self) -> None:
+        for one in list(self._settling):
+            posted, then = one
+            if all(peer not in self._lives or self.regions.on_the_way(peer)[1] >= until
+                   for peer, until in posted.items()):
+                self._settling.remove(one)
+                then()
+
     def disconnect(self, whose: object) -> None:
         """That connection is over. Idempotent."""
         self.drop_rdma(whose)
@@ -433,6 +459,7 @@ class Pooling:
                     self.finder.advance(now_ns)  # sends their lookups
                 self._look_for_failures()
                 self._look_at_use(now_ns)
+                self._look_what_settled()
                 self._unmap_unused()
                 if not self._work and not self._stopping:
                     self.driver.drive(self._pause_s(now_ns), self._spin_s)
@@ -443,7 +470,7 @@ class Pooling:
                 self._loop.call_soon_threadsafe(self._end_futures)
 
     def _pause_s(self, now_ns: int) -> float:
-        if self.finder.waits or self.pool.waits:
+        if self.finder.waits or self.pool.waits or self._settling:
             return AGAIN_S
         look_s = LOOK_NS / 1e9 if self.dedication.is_busy else LOOK_S
         return min(look_s, max(AGAIN_S, (self.exports.next_ns - now_ns) / 1e9))

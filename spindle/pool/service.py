@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from spindle_core.fabric.regions.regions import Regions
     from spindle_core.fabric.regions.verbs import VerbsPart
 
-KINDS = ("link_offer", "link_map", "link_mapped", "link_over", "link_more")
+KINDS = ("link_offer", "link_map", "link_mapped", "link_over", "link_more",
+         "link_settle")
 LOG = logging.getLogger("spindle.links")
 
 
@@ -71,6 +72,7 @@ class NodeLinks:
                 made = Pooling(life_of(self._me.node_id, self._me.incarnation), asyncio.get_running_loop(),
                                self._config.busy_poll_us / 1e6, self.neighbours.lost, self.neighbours.lacking,
                                self.neighbours.dedicated.wanted, self.neighbours.dedicated.over,
+                               self.neighbours.settling.wanted,
                                self._make_rdma if self._me.rdma_network else None)
                 try:
                     made.start()
@@ -101,6 +103,9 @@ class NodeLinks:
         elif kind == "link_over":
             close_all(fds)
             self.neighbours.heard_over(peer, message.link_over)
+        elif kind == "link_settle":
+            close_all(fds)
+            self.neighbours.settling.heard(peer, message.link_settle)
         elif kind == "link_more":
             close_all(fds)
             self.neighbours.dedicated.heard(peer, message.link_more)

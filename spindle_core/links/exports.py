@@ -1,15 +1,17 @@
 """Regions that a node offers by name, from their beginning to their end.
 
 Who has found a region may use it until its lease ends. So the owner that ends one takes the name away at once, waits
-for the longest lease that somebody may have, ends the key, and gives the memory back when nothing of what had begun
-touches it any more (KRCore, section 4.2: "waits for this period before freeing").
+for the longest lease that somebody may have and until what was posted meanwhile has completed, ends the key, and gives the
+memory back when nothing of what had begun touches it any more (KRCore, section 4.2: "waits for this period before freeing").
 
 Time is given, in ns of one clock that never goes back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from spindle_core.fabric.regions.regions import Regions
 from spindle_core.links.directory import Directory
@@ -26,15 +28,17 @@ GRACE_NS = 1_010_000_000
 class _Ending:
     key: int
     memory: Mapping
-    due_ns: int  # the key ends
+    due_ns: int  # no lease lasts any more
+    settles: bool = False
     ended: bool = False
 
 
 class Exports:
-    """What one node offers. `directory.memory` is registered for all to read, under `key`."""
+    """What one node offers. `directory.memory` is registered for all to read, under `key`. `settle(then)`: does `then`
+    when nobody has anything on the way any more that was posted before; where a late request does no harm, at once."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
+    def __init__(self, pool: Pool, settle: Callable[[Callable[[], None]], None] = lambda then: then()) -> None:
+        self._pool, self._settle = pool, settle
         self._regions: Regions = pool.regions
         self.directory = Directory()
         self.key = self._regions.register(self.directory.memory)
@@ -78,15 +82,20 @@ class Exports:
         """Ends keys whose time has come. Returns memory that nothing touches any more."""
         given_back = []
         for one in list(self._ending):
-            if not one.ended and now_ns >= one.due_ns:
-                self._regions.deregister(one.key)
-                one.ended = True
+            if not one.settles and now_ns >= one.due_ns:
+                one.settles = True
+                self._settle(partial(self._end_key, one))
             if one.ended and self._regions.idle(one.memory):
                 self._ending.remove(one)
                 given_back.append(one.memory)
         return given_back
 
+    def _end_key(self, one: _Ending) -> None:
+        self._regions.deregister(one.key)
+        one.ended = True
+
     @property
     def next_ns(self) -> int:
         """When advance() has something to do; 2**63 - 1: never."""
-        return min((0 if one.ended else one.due_ns for one in self._ending), default=2**63 - 1)
+        return min((0 if one.ended else one.due_ns for one in self._ending if one.ended or not one.settles),
+                   default=2**63 - 1)

@@ -10,6 +10,7 @@ from libc.errno cimport EACCES, EAGAIN, EFAULT, EINVAL, ENOENT, EPIPE, ERANGE
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.fabric.regions.regions cimport (
+    BYTES_ON_THE_WAY,
     CARRIES_LATER,
     FLIGHTS_MAX,
     KEYS_MAX,
@@ -101,6 +102,7 @@ cdef int post(regions_t *r, asker_t *asker, const request_t *requests, uint32_t 
     LIST_MAX.
     """
     cdef uint32_t i, peer = NO_PEER, promised = 0
+    cdef uint64_t total = 0
     cdef int status
     cdef peer_t *p
     cdef part_t *part
@@ -113,6 +115,7 @@ cdef int post(regions_t *r, asker_t *asker, const request_t *requests, uint32_t 
         status = check(r, &requests[i], &peer)
         if status < 0:
             return status
+        total += requests[i].length
         promised += 1 if requests[i].flags & REQUEST_SIGNALLED or i == n - 1 else 0
     p = &r.peers[peer]
     part = p.part
@@ -125,6 +128,8 @@ cdef int post(regions_t *r, asker_t *asker, const request_t *requests, uint32_t 
                 return -EFAULT
     if promised < n:
         promised += 1                    # one that is not signalled may fail
+    if p.bytes and p.bytes + total > BYTES_ON_THE_WAY:
+        return -EAGAIN
     if p.posted + n - p.done > FLIGHTS_MAX or asker.head - asker.tail + asker.promised + promised > asker.capacity:
         return -EAGAIN
     asker.promised += promised
@@ -141,6 +146,7 @@ cdef int post(regions_t *r, asker_t *asker, const request_t *requests, uint32_t 
     f.request.flags |= REQUEST_SIGNALLED
     f.promised = promised
     p.posted += n
+    p.bytes += total
     part.carry(part.self, peer)
     return 0
 
@@ -181,6 +187,8 @@ cdef bint done(regions_t *r, uint32_t peer, uint64_t number, uint32_t status, ui
     give_back(f)
     if status != REQUEST_DONE or f.request.flags & REQUEST_SIGNALLED:
         tell(f.asker, peer, f.request.cookie, status, value)
+    for k in range(p.done, number + 1):
+        p.bytes -= flight_of(p, k).request.length
     p.done = number + 1
     return True
 
@@ -202,6 +210,7 @@ cdef void end_peer(regions_t *r, uint32_t peer, uint32_t why) noexcept nogil:
             tell(f.asker, peer, f.request.cookie, REQUEST_CUT, 0)
         p.done += 1
     p.sent = p.posted
+    p.bytes = 0
 
 
 cdef void abandon(regions_t *r, const asker_t *asker) noexcept nogil:

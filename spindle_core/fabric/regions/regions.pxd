@@ -49,6 +49,7 @@ cdef enum:
     FLIGHTS_MAX = 1024           # requests on the way to one peer: a power of two
     REQUEST_INLINE_MAX = 256     # bytes
     REQUEST_SIZE_MAX = 1 << 30   # bytes
+    BYTES_ON_THE_WAY = 256 << 20 # to one peer; a list of more goes when nothing else is on the way
     MESSAGE_SIZE_MAX = 1 << 20   # bytes
     MESSAGES_WAITING_MAX = 4 << 20    # bytes of messages to one peer that were not received, with heads (boxes.pxd)
     NO_PEER = 0xFFFFFFFF
@@ -168,6 +169,7 @@ cdef struct peer_t:
     part_t *part                 # NULL: not connected
     flight_t *flights            # request n is flights[n % FLIGHTS_MAX]
     uint64_t posted, sent, done  # numbers of requests
+    uint64_t bytes               # of those that are on the way
     uint32_t cut                 # nothing is exchanged any more
     uint32_t failed              # why the connection is over, in words of its part or PEER_NONSENSE; 0 while it isn't
     uint64_t identity            # who it is: connections to the same one may have the same; never 0

@@ -59,7 +59,7 @@ cdef class Part:
                 if p.flights == NULL:
                     raise MemoryError()
                 p.part = &self.table
-                p.posted = p.sent = p.done = 0
+                p.posted = p.sent = p.done = p.bytes = 0
                 p.cut = p.failed = 0
                 self.regions.state.strangers += 1
                 p.identity = <uint64_t>1 << 63 | self.regions.state.strangers
@@ -398,8 +398,9 @@ cdef class Regions:
                 part.know(view.obj)
         status = post(self.state, &asker.state, requests.requests, requests.n, &bad)
         if status == -errno.EAGAIN:
-            raise BlockingIOError(errno.EAGAIN, f"at most {FLIGHTS_MAX} requests are on the way to a peer, and"
-                                                f" {asker.state.capacity} completions wait to be taken")
+            raise BlockingIOError(errno.EAGAIN, f"at most {FLIGHTS_MAX} requests and {BYTES_ON_THE_WAY >> 20} MiB are"
+                                                f" on the way to a peer, and {asker.state.capacity} completions wait to"
+                                                " be taken")
         if status == -errno.EPIPE:
             raise ConnectionError("the connection to that peer is over")
         if status < 0:
@@ -407,6 +408,11 @@ cdef class Regions:
         peer = self.state.reached[requests.requests[0].region & 0xFFFFFFFF].peer
         self.flying[peer].append((self.state.peers[peer].posted, (asker, *requests.memories), -1))
         self.land(peer)
+
+    def on_the_way(self, peer):
+        """(requests that were posted to a peer so far, those that are done). ConnectionError if it isn't connected."""
+        self.part(peer)
+        return self.state.peers[<uint32_t>peer].posted, self.state.peers[<uint32_t>peer].done
 
     def abandon(self, Asker asker not None):
         """Nobody takes the completions of `asker` any more; its requests on the way go on."""

@@ -39,6 +39,7 @@ class Side:
         self.neighbours.network = self  # type: ignore[assignment]
         self.pool = Pooling(life_of(node_id, incarnation), asyncio.get_running_loop(), 0.0, self.neighbours.lost,
                             self.neighbours.lacking, self.neighbours.dedicated.wanted, self.neighbours.dedicated.over,
+                            self.neighbours.settling.wanted,
                             None if network is None else lambda regions: Device(regions, network))
         self.pool.start()
         self.other: Side
@@ -71,6 +72,8 @@ class Side:
             self.neighbours.heard_offer(peer, message.link_offer, fds)
         elif kind == "link_over":
             self.neighbours.heard_over(peer, message.link_over)
+        elif kind == "link_settle":
+            self.neighbours.settling.heard(peer, message.link_settle)
         elif kind == "link_more":
             self.neighbours.dedicated.heard(peer, message.link_more)
         elif kind == "link_map":

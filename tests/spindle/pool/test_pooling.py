@@ -33,7 +33,7 @@ def run(body: Callable[[Pooling], Awaitable[None]]) -> None:
     async def inside() -> None:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, context: problems.append(context))
-        pool = Pooling(life_of(1, 5), loop, 0.0, *[lambda *_: None] * 4)
+        pool = Pooling(life_of(1, 5), loop, 0.0, *[lambda *_: None] * 5)
         pool.start()
         try:
             await asyncio.wait_for(body(pool), 30)
@@ -165,7 +165,7 @@ def test_links_do_without_a_device_that_takes_no_memory(room: int) -> None:
     go without the device; where there is none for more, what is offered is refused and all else goes on."""
 
     async def body() -> None:
-        pool = Pooling(life_of(1, 5), asyncio.get_running_loop(), 0.0, *[lambda *_: None] * 4,
+        pool = Pooling(life_of(1, 5), asyncio.get_running_loop(), 0.0, *[lambda *_: None] * 5,
                        lambda regions: Scarce(regions, room))
         pool.start()
         try:
