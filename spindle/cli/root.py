@@ -80,6 +80,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+STDERR = 2  # the last of the standard streams
 LAB = "spindle_lab"  # a package of its own, which no node needs: its commands are there where it is installed
 LAB_BUILT = "spindle_lab.litmus.rounds"  # one of its compiled modules; a tree has them after `make lab`
 
@@ -167,12 +168,27 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     code = run(args)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _pipe_broken()
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Put /dev/null in the place of each standard stream that was closed at the start (`>&-`).
+
+    Python has None for such a stream, and the next socket or file would get its number: whatever writes to that stream
+    would write into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def run(args: list[str]) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -234,6 +235,18 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
         process.wait(30)
         assert process.returncode in (0, root.EXIT_BROKEN_PIPE)
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_as_dev_null(closed: str, tmp_path: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m spindle.cli keys secret {tmp_path}/secret && " \
+              f"{shlex.quote(sys.executable)} -m spindle.cli nosuch"
+    done = subprocess.run(["sh", "-c", f"{{ {command}; }} {closed}"], capture_output=True, timeout=60, cwd=ROOT)
+    assert done.returncode == root.EXIT_USAGE, done
+    assert (tmp_path / "secret").read_bytes().strip().isalnum()
+    assert b"no command" in done.stderr or "2>&-" in closed
+    assert b"secret" in done.stdout or ">&-" in closed.split()
+    assert b"Traceback" not in done.stderr and b"internal error" not in done.stderr
 
 
 def test_interrupt_has_its_exit_code(tmp_path: Path) -> None:
