@@ -126,6 +126,10 @@ def test_version(cli: Cli) -> None:
         (["daemon", "--set", "core.busy_poll_us=-1"], 2, ["0 to 1000000"]),
         (["daemon", "--node", "70000"], 2, ["[node] id = 70000", "1 to 65535"]),
         (["journal", "info", "/nonexistent"], 10, ["/nonexistent"]),
+        (["status", "--nodes", "\udcfc"], 2, ["node '\\udcfc'", "host:port"]),
+        (["status", "--nodes", "host1,host..lan"], 2, ["node 'host..lan'", "host:port"]),
+        (["daemon", "--metrics", "host..lan:80"], 2, ["[metrics] listen", "host..lan"]),
+        (["daemon", "--set", 'network.contacts=["host..lan"]'], 2, ["[network] contacts", "host..lan"]),
     ],
 )
 def test_mistakes_are_one_line_with_the_way_out(cli: Cli, args: list[str], code: int, parts: list[str]) -> None:
