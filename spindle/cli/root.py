@@ -240,6 +240,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         return named or type(error).__name__, EXIT_FAILED
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":  # bytes of an argument or the environment
+        return f"{error.object[:40]!r} is no text in UTF-8", EXIT_USAGE
     text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"
     return text, EXIT_INTERNAL
 

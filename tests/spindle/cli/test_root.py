@@ -23,6 +23,7 @@ from spindle.cli import root
 from spindle.cli.daemon import daemon
 from spindle.config.loading import keys
 from tests.spindle.cli.support import ROOT, Cli, spawn
+from tests.spindle.stand_in import StandInNode
 
 NEVER = {"rich", "numpy", "google.protobuf", "asyncio", "uvloop", "mcap", "prometheus_client", "dds"}
 
@@ -160,6 +161,13 @@ def test_unexpected_errors_are_named_as_defects(cli: Cli, monkeypatch: pytest.Mo
     result = cli("status")
     assert result.code == root.EXIT_INTERNAL
     assert "internal error: RuntimeError: odd" in result.err and "Traceback" not in result.err
+
+
+def test_bytes_that_are_no_text_are_a_mistake_of_who_calls(stand_in: StandInNode, cli: Cli, runtime_dir: Path) -> None:
+    for words in (["typeof", "\udcfc"], ["pub", "\udcfc", "x"]):
+        result = cli(*words, "--runtime-dir", str(runtime_dir))
+        assert result.code == root.EXIT_USAGE, result
+        assert "'\\udcfc' is no text in UTF-8" in result.err and "internal" not in result.err
 
 
 def test_target_comes_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
