@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from dds.codecs.types import Codec, codec_for
 from dds.entity import Entity, Participant, check_listener
-from dds.exceptions import DDSException, unsupported
+from dds.exceptions import DDSException, translate, unsupported
 from dds.listener import Listener
 from dds.matching.announcing import encode_qos
 from dds.matching.consistency import LENIENT, inconsistency
@@ -31,9 +31,9 @@ from dds.messages.operations import DEPARTURE, effects, timing
 from dds.policy import policies, table
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
-from spindle.errors import SpindleError
+from spindle.errors import ConfigError, SpindleError
 from spindle.group.endpoints import TOPIC
-from spindle.group.topics import SLOT_OF_TYPE_MAX
+from spindle.group.topics import SLOT_OF_TYPE_MAX, check_name
 
 if TYPE_CHECKING:
     from dds.matching.announcing import Remote
@@ -79,6 +79,13 @@ class Topic(Entity, Generic[T]):
             topic_name = topic_name.decode()
         if not isinstance(topic_name, str):
             raise TypeError(f"topic_name must be a str, not {topic_name!r}")
+        for what, size in (("size_max", size_max), ("window", window), ("history_bytes", history_bytes)):
+            if not hasattr(size, "__index__"):
+                raise TypeError(f"{what} must be a whole number, not {size!r}")
+        try:
+            check_name("topic name", topic_name)
+        except ConfigError as error:
+            raise translate(error) from None
         own = policies.check("Topic", qos, TopicQos)
         check_listener(listener)
         self._name = topic_name

@@ -288,6 +288,14 @@ def test_source_files_named_in_documents_exist() -> None:
     assert not dead, "\n".join(dead)
 
 
+def test_nobody_is_sent_to_a_distribution_of_others() -> None:
+    """On the index `spindle` and `dds` are packages of other people; ours is spindle-dds."""
+    foreign = re.compile(r"(?<![\w-])(?:spindle|dds)\[[a-z]+\]|pip install (?:spindle|dds)(?![\w/-])")
+    wrong = [f"{path}: {found}" for path in sources(*SOURCE_SUFFIXES, ".md", ".toml")
+             if path.name != Path(__file__).name for found in foreign.findall(read(path))]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_file_speaks_of_the_machine_it_was_written_on() -> None:
     private = re.compile(r"(?<![\w.$}])/(?:work|root|opt/pypi)/|(?<!\w)/tmp/plan|\.pyenv/|\.\./shared\b")
     wrong = [

@@ -96,9 +96,7 @@ class Client(Generic[S]):
         operation = self.__dict__.get("_interface") and self._interface.operations.get(name)
         if not operation:
             raise AttributeError(f"the service has no operation {name!r}")
-        bound = RemoteOperation[Any](self, operation, self._timeout_ns)
-        self.__dict__[name] = bound
-        return bound
+        return RemoteOperation[Any](self, operation, self._timeout_ns)  # not kept: that would be a circle
 
     @property
     def typed(self) -> S:
@@ -132,6 +130,7 @@ class RemoteOperation(Generic[R]):
     """One operation of a client: call it, or choose how."""
 
     def __init__(self, client: Client[Any], operation: Operation, timeout_ns: int) -> None:
+        self._client = client  # lest it is forgotten during a call
         self._core = client._core
         self._operation = operation
         self._timeout_ns = timeout_ns
@@ -145,7 +144,12 @@ class RemoteOperation(Generic[R]):
 
     def future(self, *arguments: Any, **keywords: Any) -> Future[R]:
         """Call it, and don't wait. What is wrong with the call itself is raised here, the rest by the future."""
-        return self._core.begin(self._operation, arguments, keywords, self._timeout_ns, False, True) or _nothing()
+        future = self._core.begin(self._operation, arguments, keywords, self._timeout_ns, False, True)
+        if future is None:
+            return _nothing()
+        vars(future)["client"] = self._client  # until the call has ended
+        future.add_done_callback(lambda done: vars(done).pop("client"))
+        return future
 
     async def aio(self, *arguments: Any, **keywords: Any) -> R:
         """Call it, and wait in a coroutine."""

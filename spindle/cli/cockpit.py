@@ -41,7 +41,7 @@ def cockpit(target: Target, listen: str | None, actions: bool, recordings: Path 
     It shows whether the group is whole, what has happened, how fast topics are, who holds whom back, and live samples.
     """
     if importlib.util.find_spec("aiohttp") is None:
-        raise SpindleError("the cockpit takes the package aiohttp, which is not installed: pip install 'spindle[web]'")
+        raise SpindleError("the cockpit takes the package aiohttp, which is not installed: pip install aiohttp")
     from spindle.cockpit.running import Ways, run
     from spindle.config.loading import load_config
 

@@ -182,7 +182,8 @@ def source(messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_h
     if messages or files:
         if whole:
             raise click.UsageError("--bytes reads stdin; leave it out with messages or --file")
-        given = [unhexed(one.encode(), n) if as_hex else one.encode() for n, one in enumerate(messages, 1)]
+        raw = [one.encode(errors="surrogateescape") for one in messages]  # the bytes of the argument, UTF-8 or not
+        given = [unhexed(one, n) for n, one in enumerate(raw, 1)] if as_hex else raw
         return iter([given + [path.read_bytes() for path in files]])
     if whole:
         return iter([[sys.stdin.buffer.read()]])

@@ -80,6 +80,7 @@ COMMANDS: dict[str, dict[str, Entry]] = {
     },
 }
 ENTRIES = {name: entry for section in COMMANDS.values() for name, entry in section.items()}
+STDERR = 2  # the last of the standard streams
 LAB = "spindle_lab"  # a package of its own, which no node needs: its commands are there where it is installed
 LAB_BUILT = "spindle_lab.litmus.rounds"  # one of its compiled modules; a tree has them after `make lab`
 
@@ -167,12 +168,27 @@ def cli() -> None:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     code = run(args)
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _pipe_broken()
     sys.exit(code)
+
+
+def _open_streams() -> None:
+    """Put /dev/null in the place of each standard stream that was closed at the start (`>&-`).
+
+    Python has None for such a stream, and the next socket or file would get its number: whatever writes to that stream
+    would write into it.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= STDERR:
+        os.set_inheritable(number, True)
+    os.close(number)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
 def run(args: list[str]) -> int:
@@ -224,6 +240,8 @@ def _explained(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         return named or type(error).__name__, EXIT_FAILED
+    if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":  # bytes of an argument or the environment
+        return f"{error.object[:40]!r} is no text in UTF-8", EXIT_USAGE
     text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"
     return text, EXIT_INTERNAL
 

@@ -121,7 +121,8 @@ def _with_port(address: str) -> str:
     elif address.count(":") > 1 and not address.startswith("["):
         text = f"[{address}]:{DEFAULT_PORT}"
     if not 0 < split_address(text)[1] < 65536:
-        raise ConfigError(f"node {address!r}: must be host:port, or a host for port {DEFAULT_PORT}")
+        raise ConfigError(f"node {address!r}: must be host:port, or a host's name or address for port "
+                          f"{DEFAULT_PORT}")
     return text
 
 

@@ -153,7 +153,8 @@ def _check_address(key: Key, value: Any) -> str | None:
         value = f":{value}"
     host, port = split_address(value) if isinstance(value, str) else ("", -1)
     if not 0 <= port <= 65535:
-        raise ConfigError(f'{key.where} = "{value}": must be "host:port" with a port of 0 to 65535')
+        raise ConfigError(f'{key.where} = "{value}": must be "host:port": a name or address, and a port of '
+                          "0 to 65535")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -167,7 +168,7 @@ def with_port(key: Key, address: str) -> str:
     """"host:port" of an address that may lack its port; ConfigError if it is none."""
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)(?::([0-9]{1,5}))?", address)
     port = int(match[2] or DEFAULT_PORT) if match else 0
-    if match is None or not 0 < port <= 65535:
+    if match is None or not 0 < port <= 65535 or split_address(f"{match[1]}:{port}")[1] < 0:
         raise ConfigError(f'{key.where}: "{address}" must be "host:port" or "host", an IPv6 address in brackets')
     return f"{match[1]}:{port}"
 
@@ -197,9 +198,21 @@ def split_address(address: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:  # an IPv6 address without brackets: which colon starts the port can't be told
         return host, -1
-    if not port.isascii() or not port.isdigit() or len(port) > 5:
+    if not port.isascii() or not port.isdigit() or len(port) > 5 or not _may_be_host(host):
         return host, -1
     return host or "127.0.0.1", int(port)
+
+
+def _may_be_host(name: str) -> bool:
+    """Whether `name` can be asked for: of a name with an empty part (host..lan) or too long a one the resolver makes a
+    UnicodeError, which no caller expects."""
+    if name.isascii():
+        *parts, last = name.split(".")
+        return all(0 < len(part) < 64 for part in parts) and len(last) < 64
+    try:
+        return bool(name.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def parse_size(text: str) -> int | None:

@@ -415,7 +415,7 @@ class NodeConfig:
     # [web]
     web_listen: str | None = _key(
         "web", "listen", "address",
-        "Address of the cockpit, a page about the group for browsers, which needs `spindle[web]`. A port alone listens "
+        "Address of the cockpit, a page about the group for browsers, which needs `aiohttp`. A port alone listens "
         "on 127.0.0.1; elsewhere it takes certificate, key and authority of [network]. The address with its token is "
         "in `cockpit-<id>.url` beside the node's socket. Not set: no page.",
         None, example='"127.0.0.1:7480"',

@@ -49,6 +49,16 @@ INBOX_SLOTS_MIN = 4
 INBOX_SLOTS_MAX = 1024
 
 
+def check_name(label: str, text: str) -> None:
+    """Raise ConfigError if a topic or type can't be called this."""
+    if not text or len(text.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
+        raise ConfigError(f"{label} {text[:40]!r} must have 1 to {NAME_BYTES_MAX} bytes in UTF-8")
+    if any(ord(c) < 32 or c == "\x7f" for c in text):
+        raise ConfigError(f"{label} {text[:40]!r} contains a control character")
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        raise ConfigError(f"{label} {text[:40]!r} is no text in UTF-8")
+
+
 def ring_bytes(window: int, size_max: int) -> int:
     """Memory of a ring for `window` messages of `size_max` bytes, bytes (an upper bound).
 
@@ -116,10 +126,7 @@ class TopicSpec:
 
     def __post_init__(self) -> None:
         for label, text in (("topic name", self.name), ("type name", self.type_name)):
-            if not text or len(text.encode()) > NAME_BYTES_MAX:
-                raise ConfigError(f"{label} {text[:40]!r} must have 1 to {NAME_BYTES_MAX} bytes in UTF-8")
-            if any(ord(c) < 32 or c == "\x7f" for c in text):
-                raise ConfigError(f"{label} {text[:40]!r} contains a control character")
+            check_name(label, text)
         if len(self.type_hash) > TYPE_HASH_BYTES_MAX:
             raise ConfigError(f"type hash of topic {self.name!r} has {len(self.type_hash)} bytes, "
                               f"limit {TYPE_HASH_BYTES_MAX}")

@@ -135,7 +135,7 @@ class RecordingWriter:
         except OSError as error:
             if isinstance(error, JournalError):
                 raise
-            raise self._failed(error) from error
+            raise self._failed(error, "") from error  # of a file that was never begun nothing is whole
 
     @property
     def size(self) -> int:
@@ -249,9 +249,9 @@ class RecordingWriter:
         footer = encode(Footer(summary_start=start, summary_offset_start=position, summary_crc=0))[:-4]
         return data_end + summary + footer + struct.pack("<I", zlib.crc32(footer, zlib.crc32(summary))) + MAGIC
 
-    def _failed(self, error: OSError) -> JournalError:
-        return JournalError(f"cannot write the recording {self.path}: {reason_of(error, self.path, self._files)}. What "
-                            "it has up to here is whole")
+    def _failed(self, error: OSError, rest: str = ". What it has up to here is whole") -> JournalError:
+        return JournalError(f"cannot write the recording {self.path}: "
+                            f"{reason_of(error, self.path, self._files)}{rest}")
 
 
 def _gap(offset: int) -> bytes:

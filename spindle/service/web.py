@@ -34,7 +34,7 @@ def check_installed() -> None:
     """Raises ConfigError if what it takes is not installed."""
     if importlib.util.find_spec("aiohttp") is None:
         raise ConfigError("[web] listen: the cockpit takes the package aiohttp, which is not installed: "
-                          "pip install 'spindle[web]', or leave [web] listen out")
+                          "pip install aiohttp, or leave [web] listen out")
 
 
 class CockpitProcess:

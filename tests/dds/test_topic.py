@@ -35,10 +35,14 @@ def test_names_and_types(participant):
         Topic(None, "name", bytes)
     with pytest.raises(TypeError):
         Topic(participant, 5, bytes)
-    for bad in ("", "x" * 256, "line\nbreak"):
-        with pytest.raises(DDSException) as caught:
-            Topic(participant, bad, bytes, qos=RELIABLE)
-        assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+    for bad in ("", "x" * 256, "line\nbreak", "\udcfc"):
+        for qos in (None, RELIABLE):
+            with pytest.raises(DDSException, match="topic name") as caught:
+                Topic(participant, bad, bytes, qos=qos)
+            assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+    for wrong in ({"size_max": "16 KiB"}, {"window": 1.5}, {"history_bytes": None}):
+        with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be a whole number"):
+            Topic(participant, "sizes", bytes, **wrong)
     with pytest.raises(DDSException) as caught:
         topic.set_c_topic_filter(None)
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED

@@ -346,6 +346,21 @@ def test_what_is_forgotten_leaves_nothing(participant, pumps) -> None:
     wait_until(lambda: not product_threads(("dds client",)) - before)
 
 
+def test_a_call_keeps_its_client(participant, pumps) -> None:
+    before = product_threads(("dds client",))
+    assert Client(participant, Pumps).add(1) == 2
+    assert Client(participant, Pumps).add.within(duration(seconds=5))(1) == 2
+    done = Client(participant, Pumps).add.future(1)
+    assert done.result(5) == 2
+    operation = Client(participant, Pumps).add
+    assert operation(1) == 2
+    with pytest.raises(NoServer):
+        Client(participant, Pumps, instance="nobody", wait_for_server=duration(milliseconds=1)).add(1)
+    del operation
+    gc.collect()
+    wait_until(lambda: not product_threads(("dds client",)) - before)
+
+
 def test_only_servers_with_the_name(participant) -> None:
     with Server(participant, Pumps(), instance="left"), Server(participant, Pumps(), instance="right") as right, \
             Client(participant, Pumps, instance="right") as client:

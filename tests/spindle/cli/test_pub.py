@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -68,6 +69,9 @@ def test_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"\x00file\n")
     assert flat(source(("a", "b"), (tmp_path / "f",), False, False)) == [b"a", b"b", b"\x00file\n"]
     assert flat(source(("dead be", ""), (), False, True)) == [b"\xde\xad\xbe", b""]
+    assert flat(source((os.fsdecode(b"gr\xfc\xdfe"), "grüße"), (), False, False)) == [b"gr\xfc\xdfe", "grüße".encode()]
+    with pytest.raises(click.ClickException, match="message 1: not hexadecimal"):
+        flat(source((os.fsdecode(b"\xfc"),), (), False, True))
     give(monkeypatch, b"x\ny", b"\n")
     assert flat(source((), (), True, False)) == [b"x\ny\n"]
     give(monkeypatch, b"00 01\nff\n")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from spindle.cli import root
 from spindle.cli.daemon import daemon
 from spindle.config.loading import keys
 from tests.spindle.cli.support import ROOT, Cli, spawn
+from tests.spindle.stand_in import StandInNode
 
 NEVER = {"rich", "numpy", "google.protobuf", "asyncio", "uvloop", "mcap", "prometheus_client", "dds"}
 
@@ -125,6 +127,10 @@ def test_version(cli: Cli) -> None:
         (["daemon", "--set", "core.busy_poll_us=-1"], 2, ["0 to 1000000"]),
         (["daemon", "--node", "70000"], 2, ["[node] id = 70000", "1 to 65535"]),
         (["journal", "info", "/nonexistent"], 10, ["/nonexistent"]),
+        (["status", "--nodes", "\udcfc"], 2, ["node '\\udcfc'", "host:port"]),
+        (["status", "--nodes", "host1,host..lan"], 2, ["node 'host..lan'", "host:port"]),
+        (["daemon", "--metrics", "host..lan:80"], 2, ["[metrics] listen", "host..lan"]),
+        (["daemon", "--set", 'network.contacts=["host..lan"]'], 2, ["[network] contacts", "host..lan"]),
     ],
 )
 def test_mistakes_are_one_line_with_the_way_out(cli: Cli, args: list[str], code: int, parts: list[str]) -> None:
@@ -155,6 +161,13 @@ def test_unexpected_errors_are_named_as_defects(cli: Cli, monkeypatch: pytest.Mo
     result = cli("status")
     assert result.code == root.EXIT_INTERNAL
     assert "internal error: RuntimeError: odd" in result.err and "Traceback" not in result.err
+
+
+def test_bytes_that_are_no_text_are_a_mistake_of_who_calls(stand_in: StandInNode, cli: Cli, runtime_dir: Path) -> None:
+    for words in (["typeof", "\udcfc"], ["pub", "\udcfc", "x"]):
+        result = cli(*words, "--runtime-dir", str(runtime_dir))
+        assert result.code == root.EXIT_USAGE, result
+        assert "'\\udcfc' is no text in UTF-8" in result.err and "internal" not in result.err
 
 
 def test_target_comes_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -234,6 +247,18 @@ def test_a_reader_that_leaves_ends_the_command_quietly() -> None:
         process.wait(30)
         assert process.returncode in (0, root.EXIT_BROKEN_PIPE)
         assert process.stderr.read() == b""
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_is_as_dev_null(closed: str, tmp_path: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m spindle.cli keys secret {tmp_path}/secret && " \
+              f"{shlex.quote(sys.executable)} -m spindle.cli nosuch"
+    done = subprocess.run(["sh", "-c", f"{{ {command}; }} {closed}"], capture_output=True, timeout=60, cwd=ROOT)
+    assert done.returncode == root.EXIT_USAGE, done
+    assert (tmp_path / "secret").read_bytes().strip().isalnum()
+    assert b"no command" in done.stderr or "2>&-" in closed
+    assert b"secret" in done.stdout or ">&-" in closed.split()
+    assert b"Traceback" not in done.stderr and b"internal error" not in done.stderr
 
 
 def test_interrupt_has_its_exit_code(tmp_path: Path) -> None:

@@ -107,7 +107,9 @@ def test_addresses() -> None:
     assert NodeConfig(metrics_listen="[::1]:9464").metrics_listen == "[::1]:9464"
     assert NodeConfig(metrics_listen="").metrics_listen is None
     assert split_address("0.0.0.0:80") == ("0.0.0.0", 80)
-    for bad in ("::1", "h:", "h:-1", "h:１", "h:123456", "h"):
+    assert split_address("host.lan.:80") == ("host.lan.", 80)
+    assert split_address("bücher.example:80") == ("bücher.example", 80)
+    for bad in ("::1", "h:", "h:-1", "h:１", "h:123456", "h", "host..lan:80", ".:80", f"{'x' * 64}:80", "\udcfc:80"):
         assert split_address(bad)[1] == -1, bad
 
 

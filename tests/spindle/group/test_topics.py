@@ -32,7 +32,8 @@ TABLE = TopicSpec("topic", level=Level.VOLATILE, timing=bytes([0, TIMING_WORD, *
 
 
 @pytest.mark.parametrize("values", [
-    {"name": ""}, {"name": "x" * 256}, {"name": "a\nb"}, {"name": "t", "type_name": ""}, {"name": "t", "level": 4},
+    {"name": ""}, {"name": "x" * 256}, {"name": "a\nb"}, {"name": "a\udcfc"}, {"name": "t", "type_name": ""},
+    {"name": "t", "level": 4},
     {"name": "t", "size_max": -1}, {"name": "t", "size_max": (64 << 20) + 1}, {"name": "t", "window": 65537},
     {"name": "t", "history_depth": -1}, {"name": "t", "departure": 256}, {"name": "t", "type_hash": bytes(65)},
 ])
