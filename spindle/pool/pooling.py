@@ -57,8 +57,8 @@ class Pooling:
     on_lacking(life, key)  memory of a node of this host is wanted that is not mapped here; on the loop
     on_wanted(life)  a link to that node talks so much that it should have a connection of its own; on the loop
     on_given_up(whose)  such a connection is over; on the loop
-    on_settle(lives, then)  has `then` done on the thread when these nodes have nothing on the way any more that they had
-        posted to this one; on the loop
+    on_settle(lives, then)  has `then` done on the thread when these nodes have nothing on the way any more of what they
+        had posted to this one; on the loop
     make_rdma(regions)  the way over this node's RDMA device; None: it has none
     """
 

@@ -1,8 +1,8 @@
-"""When nobody posts to a region any more that has ended: before its key ends at a device, each node that reaches this one
-over RDMA says that all has completed that it had posted.
+"""When nobody has anything on the way any more to a region that has ended: before its key ends at a device, each node
+that reaches this one over RDMA says that all has completed that it had posted.
 
-Why: a device refuses what comes for a key that has ended, and that breaks the connection which all links between the two
-nodes share. Leases keep nodes from posting too late, but what was posted in time may wait for long behind other
+Why: a device refuses what comes for a key that has ended, and that breaks the connection which all links between the
+two nodes share. Leases keep nodes from posting too late, but what was posted in time may wait for long behind other
 requests. (Over TCP the owner's pool answers for a key that has ended, so nobody else is hurt.)
 
 A node that doesn't say so within PATIENCE_S loses its connection, and may begin anew.

@@ -1,8 +1,9 @@
 """Regions that a node offers by name, from their beginning to their end.
 
 Who has found a region may use it until its lease ends. So the owner that ends one takes the name away at once, waits
-for the longest lease that somebody may have and until what was posted meanwhile has completed, ends the key, and gives the
-memory back when nothing of what had begun touches it any more (KRCore, section 4.2: "waits for this period before freeing").
+for the longest lease that somebody may have and until what was posted meanwhile has completed, ends the key, and gives
+the memory back when nothing of what had begun touches it any more (KRCore, section 4.2: "waits for this period before
+freeing").
 
 Time is given, in ns of one clock that never goes back.
 """

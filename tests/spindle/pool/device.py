@@ -27,6 +27,8 @@ class Network:
         self.loop = asyncio.get_running_loop()
         self.rng = random.Random(seed)
         self.fails = 0.0  # how likely it is that something can't be had
+        self.open = asyncio.Event()  # else nothing comes through
+        self.open.set()
         self._lock = threading.Lock()
         self._far: dict[int, socket.socket] = {}
         self._towards: dict[int, int] = {}
@@ -61,12 +63,14 @@ class Network:
     async def _carry(self, here: socket.socket, there: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := await self.loop.sock_recv(here, 1 << 16):
+                await self.open.wait()
                 await self.loop.sock_sendall(there, data)
         for one in (here, there):
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
 
     async def close(self) -> None:
+        self.open.set()
         for far in self._far.values():
             with contextlib.suppress(OSError):
                 far.shutdown(socket.SHUT_RDWR)

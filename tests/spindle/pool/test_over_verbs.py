@@ -131,6 +131,27 @@ def test_a_link_that_talks_much_gets_queue_pairs_of_its_own(tmp_path: Path, pool
             link.close()
 
 
+def test_a_region_that_ends_under_many_reads_cuts_nobody(tmp_path: Path, pools: list[Pooling]) -> None:
+    """One link reads 512 MiB of a region, more than goes within a lease, and that ends; another link goes on."""
+    size = 16 << 20
+    with group(tmp_path) as sessions:
+        one, two = Links(sessions[1]), Links(sessions[2])
+        big = two.offer("big", size)
+        with two.offer("small", 64), one.open(2, timeout_s=BOUND_S) as other:
+            flood = one.open(2, memory=size)
+            seen, small = flood.region("big"), other.region("small")
+            for _ in range(4):
+                for _ in range(8):
+                    flood.user.read(seen.handle, 0, size, flood.buffer)
+                flood.user.submit()
+            big.end()
+            ending = pools[1].exports if node_of(pools[1].life) == 2 else pools[0].exports
+            while ending._ending:
+                assert small.read(0, 8) == bytes(8)
+            assert small.read(0, 8) == bytes(8)
+            flood.close()
+
+
 def test_words_are_changed_from_near_and_far(tmp_path: Path, pools: list[Pooling]) -> None:
     """A program of the owner's node and one of the other add to the same word at once, and the other one reads it over
     the device in between: nothing is lost, and what it reads includes what it has added."""

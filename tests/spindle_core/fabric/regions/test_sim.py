@@ -328,3 +328,31 @@ def test_what_waits_to_land_is_told():
     assert a.world.posted(0, 1) == waits and a.world.posted(0, 1, first=2) == waits[2:]
     a.world.land(0, 1, n=3)
     assert a.world.posted(0, 1) == waits[1:] and a.world.posted(1, 0) == []
+
+
+def test_bytes_on_the_way_are_bounded():
+    """Of long reads as many are on the way to a peer as have 256 MiB in all, or a single longer list; those that have
+    completed, or were cut, don't count."""
+    a, b = make_nodes(2)
+    size = 64 << 20
+    _, region = opened(a, b, size)
+    mine, asker = Mapping.private(size), Asker()
+
+    def post(reads: int) -> bool:
+        requests = RequestList()
+        for _ in range(reads):
+            requests.read(region, 0, size, mine)
+        try:
+            a.regions.post(asker, requests)
+        except BlockingIOError as error:
+            assert "256 MiB" in str(error)
+            return False
+        return True
+
+    assert [post(1) for _ in range(6)] == [True] * 4 + [False] * 2
+    a.world.run()
+    a.regions.progress()
+    assert len(asker.take()) == 4
+    assert post(8) and not post(1)
+    a.regions.cut(a.number(b))
+    assert [status for _, status, *_ in asker.take()] == ["cut"]
