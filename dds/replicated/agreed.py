@@ -44,6 +44,7 @@ class Agreed:
     kept_from   `total` when the last snapshot was taken that is complete: what comes after the last entry before it is
                 enough to have the state
     completed   `total` when that was complete
+    signature   of the class of those that are live
     """
 
     lineage: bytes
@@ -57,6 +58,7 @@ class Agreed:
     kept_from: int = 0
     completed: int = 0
     checks: list[Check] = dataclasses.field(default_factory=list)
+    signature: bytes = b""
 
     def is_new(self, origin: bytes, number: int) -> bool:
         """False for a command that was here before: sent again because a node had died."""
@@ -79,16 +81,16 @@ class Agreed:
         serving = [(donor, *one) for donor, one in self.serving.items()]
         checks = [(one.index, one.expected, one.said) for one in self.checks]
         return _fields().encode((self.lineage, self.index, self.timestamp, self.live, self.done, self.wants, serving,
-                                 self.total, self.kept_from, self.completed, checks, state))
+                                 self.total, self.kept_from, self.completed, checks, self.signature, state))
 
     @classmethod
     def decode(cls, data: bytes) -> tuple[Agreed, bytes]:
         """ValueError for what encode() doesn't make."""
-        lineage, index, timestamp, live, done, wants, serving, total, kept_from, completed, checks, state = (
-            _fields().decode(data))
+        (lineage, index, timestamp, live, done, wants, serving, total, kept_from, completed, checks, signature,
+         state) = _fields().decode(data)
         return cls(lineage, index, timestamp, live, done, wants,
                    {donor: (number, served, at) for donor, number, served, at in serving}, total, kept_from, completed,
-                   [Check(index, expected, said) for index, expected, said in checks]), state
+                   [Check(index, expected, said) for index, expected, said in checks], signature), state
 
 
 @functools.cache
@@ -96,7 +98,8 @@ def _fields() -> Fields:
     return Fields("Snapshot", {
         "lineage": bytes, "index": int, "timestamp": int, "live": list[bytes], "done": dict[bytes, int],
         "wants": list[bytes], "serving": list[tuple[bytes, int, list[bytes], int]], "total": int, "kept_from": int,
-        "completed": int, "checks": list[tuple[int, list[bytes], list[tuple[bytes, bytes]]]], "state": bytes})
+        "completed": int, "checks": list[tuple[int, list[bytes], list[tuple[bytes, bytes]]]], "signature": bytes,
+        "state": bytes})
 
 
 __all__ = ["Agreed", "Check"]

@@ -16,6 +16,9 @@ say of it until they hear of that is no evidence. So who knows that it has read 
 keeps twice as much, and all who speak of an object have come in it, or say that they have no state) goes by that: the
 first GENESIS in it began the object, and if there is none, it writes one.
 
+One class at a time: what is live together has one signature. Whoever says that it is live with another one is not, and
+stops when it reads that. A later version of a class goes on with the state when no replica of the earlier one is live.
+
 Rules: whatever an entry does depends on the order alone. A command is carried out once, though it may be in the order
 twice: each replica numbers its own. A replica that isn't live writes nothing that others could take for the object's.
 """
@@ -34,11 +37,18 @@ BACKLOG_MAX = 256 << 20  # bytes of entries that are kept for a snapshot that is
 ALL_MAX = 16 << 20  # bytes of entries that are kept until it is known whether that is all that there ever was
 ENTRY_BYTES = 192  # of an entry beside its name and body, and of its record in a log, at most
 CANDIDATES_MAX = 64  # snapshots that are followed at a time
+ANOTHER_CLASS = ("another class, or another version of this one: its commands or its state differ. End all replicas of "
+                 "the one first, or give the other another name")
 EVIDENCE = (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK)  # that there is an object
 
 
 class Target(Protocol):
-    """The object, see `dds.replicated.object`."""
+    """The object, see `dds.replicated.object`.
+
+    signature  differs where the class does: its name, its commands, its state
+    """
+
+    signature: bytes
 
     def begin(self) -> None:
         """Into the state in which an object begins."""
@@ -109,9 +119,10 @@ class Effects:
 
 @dataclasses.dataclass
 class _Candidate:
-    """A snapshot that isn't complete: where its place is in the backlog, and its pieces."""
+    """A snapshot that isn't complete: where its place is in the backlog, of which class it is, and its pieces."""
 
     begin: int
+    signature: bytes
     pieces: list[bytes] = dataclasses.field(default_factory=list)
 
 
@@ -244,7 +255,7 @@ class Machine:
                 self.phase in (Phase.READING, Phase.WAITING) or (joined and self.phase is Phase.ENTERING)):
             self.phase = Phase.ENTERING
             self._all = None
-            self._send(Kind.LIVE)
+            self._send(Kind.LIVE, body=self._target.signature)
         return effects
 
     def _note(self, entry: Entry, timestamp: int, size: int) -> None:
@@ -309,7 +320,7 @@ class Machine:
                            "that a replica keeps")
                 return
         if entry.kind == Kind.SNAPSHOT and len(self._candidates) < CANDIDATES_MAX:
-            self._candidates[entry.origin, entry.number] = _Candidate(len(self._backlog))
+            self._candidates[entry.origin, entry.number] = _Candidate(len(self._backlog), entry.body)
         elif entry.kind == Kind.PIECE:
             self._take_piece(entry)
         elif entry.kind == Kind.GONE:
@@ -329,7 +340,9 @@ class Machine:
             agreed, state = Agreed.decode(b"".join(candidate.pieces))
             self._target.restore(state)
         except ValueError:
-            del self._candidates[entry.origin, entry.number]  # not from a replica of this class; another one may come
+            del self._candidates[entry.origin, entry.number]  # nonsense, it seems; another one may come
+            if candidate.signature != self._target.signature:
+                self._stop(f"the state of this object is of {ANOTHER_CLASS}")
             return
         rest = self._backlog[candidate.begin:]
         self._forget_backlog()
@@ -362,7 +375,7 @@ class Machine:
         if entry.kind == Kind.COMMAND:
             self._command(agreed, entry, timestamp)
         elif entry.kind == Kind.LIVE:
-            self._live(agreed, entry.origin)
+            self._live(agreed, entry.origin, entry.body)
         elif entry.kind == Kind.WANT:
             if entry.origin not in agreed.wants and entry.origin not in agreed.live:
                 agreed.wants.append(entry.origin)
@@ -394,7 +407,14 @@ class Machine:
     def _context(self, agreed: Agreed, sender: bytes) -> Context:
         return Context(agreed.index, agreed.timestamp, sender, agreed.lineage + agreed.index.to_bytes(8, "big"))
 
-    def _live(self, agreed: Agreed, origin: bytes) -> None:
+    def _live(self, agreed: Agreed, origin: bytes, signature: bytes) -> None:
+        if not agreed.live:
+            agreed.signature = signature
+        elif signature != agreed.signature:
+            if origin == self.me and self.phase is Phase.ENTERING:
+                self._send(Kind.GONE, body=self.me)
+                self._stop(f"what is live under this name is of {ANOTHER_CLASS}")
+            return
         if origin not in agreed.live:
             agreed.live.append(origin)
         if origin in agreed.wants:
@@ -434,7 +454,7 @@ class Machine:
         self._target.tell_gone(replica, self._context(agreed, replica))
         if replica == self.me and self.phase is Phase.LIVE:
             self.phase = Phase.ENTERING  # somebody took us for gone: our node was, or the news was late
-            self._send(Kind.LIVE)
+            self._send(Kind.LIVE, body=self._target.signature)
 
     def _do_duties(self, agreed: Agreed) -> None:
         """What the first of the live replicas does for all."""
@@ -444,7 +464,7 @@ class Machine:
         if (agreed.wants or too_long) and self.me not in agreed.serving:
             self._begins_snapshot = True
             self._snapshots += 1
-            self._send(Kind.SNAPSHOT, number=self._snapshots)
+            self._send(Kind.SNAPSHOT, number=self._snapshots, body=self._target.signature)
 
     def _compare(self, agreed: Agreed, entry: Entry) -> None:
         for check in agreed.checks:

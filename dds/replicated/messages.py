@@ -36,7 +36,7 @@ class Entry(IdlStruct, typename="dds::replicated::Entry"):
     number   of a command among those of its origin, of a snapshot, of the command that is checked
     part, parts  of a snapshot
     name     of the method
-    body     arguments, piece, digest, or id of a replica
+    body     arguments, piece, digest, id of a replica, or of a LIVE and a SNAPSHOT the signature of its class
     """
 
     kind: Short

@@ -20,7 +20,8 @@
 
 Rules: every replica carries out the same commands in the same order, so a command must go by nothing but the state, its
 arguments and `self.order`. Only commands change the state. What a command raises is raised at its caller; what it had
-changed by then is changed everywhere. A class has the same name, state and commands in all programs.
+changed by then is changed everywhere. A class has the same name, state and commands in all programs: a replica of one
+that differs from those that are live stops.
 """
 
 from __future__ import annotations
@@ -145,11 +146,26 @@ def state_of(cls: type[Object]) -> Fields:
     return cls._fields
 
 
+def signature_of(cls: type[Object]) -> bytes:
+    """16 bytes that differ where classes have other names, commands or states. What the state of a class with its own
+    snapshot() is like nobody knows."""
+    from hashlib import blake2b
+
+    found = blake2b(cls.__name__.encode(), digest_size=16)
+    for name, one in sorted(interface_of(cls).operations.items()):
+        if one.mark == COMMAND:
+            found.update(name.encode() + b"\0" + one.arguments.signature)
+    if cls.snapshot is Object.snapshot:
+        found.update(state_of(cls).signature)
+    return found.digest()
+
+
 class Carrier:
     """An object as the state machine wants it (`dds.replicated.machine.Target`)."""
 
     def __init__(self, cls: type[Object], make: Callable[[], Object]) -> None:
         self._make = make
+        self.signature = signature_of(cls)
         self._operations = interface_of(cls).operations
         self.object = make()
 
@@ -197,4 +213,4 @@ class Carrier:
         return blake2b(self.object.snapshot(), digest_size=16).digest()
 
 
-__all__ = ["Carrier", "Object", "Order", "command", "interface_of", "query", "state_of"]
+__all__ = ["Carrier", "Object", "Order", "command", "interface_of", "query", "signature_of", "state_of"]

@@ -109,6 +109,25 @@ def test_a_key_stays_with_its_message_into_the_next_epoch() -> None:
     assert taken == got(free) == [(b"%d" % key, key) for key in range(1, 60)]
 
 
+def test_a_key_stays_with_a_message_that_is_sent_again() -> None:
+    """Method: node 0 publishes three messages that node 1 has not looked at when everybody freezes; the trim is 0."""
+    cluster = Cluster(2, [SubgroupSpec(1, (0, 1), (0,), 8, 64, 1, True)])
+    readers = [cluster.reader(0), cluster.reader(1)]
+    _, writer = opened(cluster)
+    for key in (7, 8, 9):
+        writer.write(b"%d" % key, key=key)
+    cluster.engines[1].wedge()
+    cluster.engines[0].step_once()
+    cluster.engines[0].wedge()
+    for engine in cluster.engines:
+        assert engine.deliver_to_trim(1, [0])
+    cluster.install(2, cluster.specs)
+    cluster.settle()
+    assert cluster.engines[0].counters.snapshot()["resent_messages"] == 3
+    for reader in readers:
+        assert got(reader) == [(b"7", 7), (b"8", 8), (b"9", 9)]
+
+
 def test_both_ends_of_a_network_pass_it_on() -> None:
     outbox, cluster = Outbox(64, 8, 7), keyed()
     bell = cluster.engines[0]

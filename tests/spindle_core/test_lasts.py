@@ -334,6 +334,24 @@ class TestReader:
             joiner.append(*arguments(said(sequence, sequence % 2)))
         assert sequences(reader) == [0, 1, 2, 198, 199, *range(200, 210)]
 
+    def test_who_is_in_a_table_that_is_longer_than_the_log_holds_all_of_that(self) -> None:
+        """How far a reader is in its table says nothing of the log: none of it may go."""
+        log, joiner = log_of(spec_of(1, 1 << 16)), log_of(spec_of(1, 1 << 16), 4096)
+        for sequence in range(100):
+            log.append(*arguments(said(sequence, 100 + sequence)))
+        copy = log.copy_table(shared=False)
+        joiner.restore_table()
+        for one in table_messages(copy):
+            joiner.note(*one)
+        joiner.table_stands_for(*table_place(copy), 0, 0)
+        reader, _ = late(joiner)
+        assert sequences(reader, 90) == list(range(90))
+        added = 0
+        while joiner.append(*arguments(said(100 + added, 0))):
+            added += 1
+            assert added < 200
+        assert sequences(reader) == list(range(90, 100 + added)) and reader.lost == 0
+
     def test_one_that_goes_on_reads_the_log_if_that_has_no_gap(self) -> None:
         log = filled()
         oldest = 200 - (log.delivered - log.oldest_index)

@@ -49,7 +49,7 @@ cdef enum:
     FLIGHTS_MAX = 1024           # requests on the way to one peer: a power of two
     REQUEST_INLINE_MAX = 256     # bytes
     REQUEST_SIZE_MAX = 1 << 30   # bytes
-    BYTES_ON_THE_WAY = 256 << 20 # to one peer; a list of more goes when nothing else is on the way
+    BYTES_ON_THE_WAY = 256 << 20      # to one peer; a list of more goes when nothing else is on the way
     MESSAGE_SIZE_MAX = 1 << 20   # bytes
     MESSAGES_WAITING_MAX = 4 << 20    # bytes of messages to one peer that were not received, with heads (boxes.pxd)
     NO_PEER = 0xFFFFFFFF

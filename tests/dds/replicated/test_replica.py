@@ -192,12 +192,9 @@ def test_one_that_differs_stops_loudly_and_the_others_go_on(two_nodes, caplog) -
     """Goal: a command that isn't the same everywhere is found. Method: one of three does something else."""
     one, two = two_nodes
 
-    class Odd(Ledger):
-        pass
-
     with Replica(one, "ledger", Ledger, check_every=10) as first, \
             Replica(two, "ledger", Ledger, check_every=10) as second, \
-            Replica(two, "ledger", Odd, check_every=10) as odd:
+            Replica(two, "ledger", Ledger, check_every=10) as odd:
         odd._core._carrier.object.lines.append("out of order")
         for k in range(10):
             first.append(str(k))
@@ -209,6 +206,86 @@ def test_one_that_differs_stops_loudly_and_the_others_go_on(two_nodes, caplog) -
         wait_until(lambda: first.replicas() == [first.id, second.id])
         with pytest.raises(ReplicaDiverged):
             odd.append("x")
+
+
+class Tally(Object):
+    """Commands that Sum doesn't have; a state whose bytes it could take for its own."""
+
+    count: int = 0
+
+    @command
+    def add(self, number: int) -> int:
+        self.count += number
+        return self.count
+
+    @command
+    def double(self) -> int:
+        self.count *= 2
+        return self.count
+
+
+class Sum(Object):
+    total: int = 0
+
+    @command
+    def add(self, number: int) -> int:
+        self.total += number
+        return self.total
+
+
+class Words(Object):
+    """A state of other bytes."""
+
+    words: list[str]
+
+    def __init__(self) -> None:
+        self.words = []
+
+    @command
+    def add(self, number: int) -> int:
+        self.words.append(str(number))
+        return len(self.words)
+
+
+class LaterSum(Sum):
+    @command
+    def half(self) -> int:
+        self.total //= 2
+        return self.total
+
+
+LaterSum.__name__ = "Sum"
+
+
+@pytest.mark.parametrize("other", [Sum, Words])
+def test_two_classes_under_one_name(two_nodes, other) -> None:
+    """Whichever is live stays; the other one says why it can't be used, and changes nothing."""
+    one, two = two_nodes
+    with Replica(one, "tally", Tally) as tally:
+        assert tally.add(3) == 3
+        with pytest.raises(ReplicaDiverged, match="of another class, or another version"), \
+                Replica(two, "tally", other) as wrong:
+            wrong.synchronize()
+            wrong.add(100)
+        assert tally.double() == 6 and tally.replicas() == [tally.id]
+        with Replica(two, "tally", Tally) as second:
+            assert second.add(1) == 7 == tally.add(0)
+
+
+def test_a_later_version_goes_on_when_the_earlier_one_has_gone(participant) -> None:
+    """Beside the earlier one it stops. The state outlives that: a reader keeps what the topic has."""
+    with Replica(participant, "sum", Sum) as earlier:
+        assert earlier.add(10) == 10
+        with pytest.raises(ReplicaDiverged, match="another version"), Replica(participant, "sum", LaterSum) as early:
+            early.synchronize()
+            early.half()
+        reader = DataReader(participant, Topic(participant, "sum_Replicated", Entry))
+    with Replica(participant, "sum", LaterSum) as later:
+        assert later.half() == 5
+        with pytest.raises(ReplicaDiverged, match="another version"), Replica(participant, "sum", Sum) as late:
+            late.synchronize()
+            late.add(1)
+    reader.close()
 
 
 @pytest.mark.slow

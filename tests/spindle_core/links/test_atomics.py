@@ -164,6 +164,19 @@ def test_a_link_is_over_with_either_connection(hosts, end):
     until(hosts, lambda: not a.node.regions.reached)
 
 
+def test_a_connection_whose_number_is_another_s_now_is_not_used(hosts):
+    """The number of the one for atomics is free at once, and the next connection's: the link is over before that."""
+    a, b = hosts
+    program, _, _ = shared_words(a, b)
+    number = a.node.tcp[b.node]
+    a.pool.remove_connection(number)
+    one, _other = connection()
+    assert a.node.stream.connect(one.detach()) == number
+    a.pool.add_connection(99, number)
+    a.pool.run(0)
+    assert program.user.broken and not program.link.is_open
+
+
 def test_what_is_none_is_refused(hosts):
     """A second connection for atomics, and a link that would move to the one there is."""
     a, b = hosts
