@@ -235,6 +235,25 @@ def test_a_table_is_read_back_from_the_journals(runtime_dir: Path, tmp_path: Pat
     after(runtime_dir)
 
 
+def test_who_is_still_making_its_table_gives_it_later(runtime_dir: Path) -> None:
+    """All of another member's table has come, and becomes this node's own in the next turn of its loop: until then
+    nobody is given what was there before."""
+    @with_group
+    async def run(group: Group) -> None:
+        node = await group.start()
+        await node.declare_topic(spec_of(Level.VOLATILE))
+        await node.open_reader("t", keep_all=True, from_history=False)
+        local = node._changes.topics.local["t"]
+        local._restoring = True
+        donation = local.donate()
+        assert donation.cut is None and list(local._backlog) == [donation]
+        local._backlog.clear()
+        local._restoring = False
+        assert local.donate().cut == local.log.delivered
+
+    run(runtime_dir)
+
+
 def test_a_writer_that_ends_is_left_out_of_what_is_kept(runtime_dir: Path) -> None:
     @with_group
     async def run(group: Group) -> None:
