@@ -68,6 +68,7 @@ class _Neighbour:
         self.ringer: Ringer | None = None
         self.heard = -1  # its ring; of this node from the moment that it is connected
         self.theirs: pb.LinkOffer | None = None
+        self.offered = False  # the other one has been told what this node offers
         self.rdma = False  # this node has prepared its end
         self.fds: list[int] = []
         self.asked: dict[int, list[asyncio.Future[None]]] = {}  # keys of memory that is to be mapped here
@@ -181,6 +182,7 @@ class Neighbours:
         answers = known.theirs is not None
         if peer.conn.peer.local or known.life in self._without_rdma or not self._has_rdma(peer.node_id) or (
                 answers and not theirs):
+            known.offered = True
             self.say(peer, pb.PeerMessage(link_offer=offer), fds)
         else:
             self.spawn(self._offer_rdma(known, offer, theirs))
@@ -195,6 +197,7 @@ class Neighbours:
         except (OSError, ValueError, SpindleError) as error:
             await self._do_without_rdma(known, error)
         if self._known.get(known.peer.node_id) is known:
+            known.offered = True
             self.say(known.peer, pb.PeerMessage(link_offer=offer))
         else:
             self.spawn(self._disconnect(known))
@@ -219,7 +222,7 @@ class Neighbours:
         known = self._known.get(peer.node_id)
         begins = self._node_id < peer.node_id
         if begins and (known is None or known.peer is not peer or known.attempt != offer.attempt
-                       or known.theirs is not None):
+                       or known.theirs is not None or not known.offered):
             close_all(fds)  # an answer to an attempt that is over
             return
         if not begins:
@@ -490,6 +493,7 @@ class Neighbours:
     def close(self, error: SpindleError) -> None:
         """The node ends; the pool has stopped."""
         for known in list(self._known.values()):
+            self.settling.gone(known.life)
             known.end(error)
             if known.heard >= 0:
                 os.close(known.heard)

@@ -17,6 +17,7 @@ import pytest
 
 from spindle.errors import ConnectionEnded
 from spindle.pool import neighbours
+from spindle.proto import node_pb2 as pb
 from spindle_core.memory import Mapping
 from tests.spindle.links.group import descriptors_of
 from tests.spindle.pool.device import Device, Network
@@ -161,5 +162,23 @@ def test_what_is_on_its_way_when_a_node_stops_leaves_nothing(steps: int) -> None
                 assert await ends_of(side.other) == (0, 0)
             await asyncio.wait({reach})
             result_of(reach)
+
+    run(body)
+
+
+def test_an_answer_before_the_question_is_passed_over() -> None:
+    """Numbers of attempts can be guessed; this node's end of the connection is not even made by then."""
+    async def body(one: Side, two: Side, network: Network) -> None:
+        reaching = asyncio.ensure_future(one.reach())
+        while 2 not in one.neighbours._known:
+            await asyncio.sleep(0)
+        known = one.neighbours._known[2]
+        assert not known.offered
+        one.neighbours.heard_offer(one.connected[2], pb.LinkOffer(
+            directory=bytes(32), attempt=known.attempt, token=bytes(32), rdma_address=b"anywhere"), [])
+        assert known.theirs is None
+        await settle((one, two), reaching)
+        await works(one, two)
+        assert await ends_of(one) == await ends_of(two) == (1, 0)
 
     run(body)

@@ -101,3 +101,14 @@ def test_answers_that_nobody_has_asked_for_change_nothing() -> None:
         await until(lambda: not two.pool.exports._ending, one, two)
 
     run(body)
+
+
+def test_a_node_that_stops_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settling, "PATIENCE_S", 3600.0)
+
+    async def body(one: Side, two: Side, network: Network) -> None:
+        await reached(one, two)
+        await two.pool.do(lambda: two.pool.exports.end("table", LONG_AGO))
+        await until(lambda: [said for said, _ in two.said if said.HasField("link_settle")])
+
+    run(body)  # and ends both
