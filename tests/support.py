@@ -44,9 +44,14 @@ def wait_until(condition: Callable[[], T], timeout_s: float = 10.0, what: str = 
 
 
 def open_descriptors() -> int:
-    """Of this process, without those that only garbage still has."""
-    gc.collect()
+    """Of this process."""
     return len(os.listdir("/proc/self/fd"))
+
+
+def descriptors_before() -> int:
+    """The same at the beginning of a test: garbage of earlier ones, which may go at any time, has none of them."""
+    gc.collect()
+    return open_descriptors()
 
 
 def seeds(count: int, quick: int) -> list[Any]:

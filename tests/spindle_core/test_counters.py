@@ -10,7 +10,7 @@ import pytest
 from spindle_core.counters import COUNTER_HELP, COUNTER_NAMES, Counters
 from spindle_core.engine import Engine
 from spindle_core.memory import Mapping
-from tests.support import open_descriptors
+from tests.support import descriptors_before, open_descriptors
 
 
 def test_a_reader_sees_what_the_node_counts() -> None:
@@ -60,7 +60,7 @@ def test_mistakes_are_errors() -> None:
 def test_descriptors_are_given_back() -> None:
     """Goal: engines and counters leave no descriptor behind. Method: count /proc/self/fd around many of both."""
     gc.collect()
-    before = open_descriptors()
+    before = descriptors_before()
     for i in range(20):
         counters = Counters.create()
         Counters.attach(os.dup(counters.mapping.fd))

@@ -14,7 +14,7 @@ from spindle_core.engine import Engine, SubgroupSpec, Switches
 from spindle_core.errors import CoreError, MessageTooLarge, NodeGone, Wedged, WriteTimeout
 from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.test_changeover import change_view
-from tests.support import open_descriptors, wait_until
+from tests.support import descriptors_before, open_descriptors, wait_until
 
 
 def test_a_cut_member_is_not_rung_any_more():
@@ -296,7 +296,7 @@ def test_a_row_of_another_view_is_refused():
     spec = SubgroupSpec(1, (0, 1), (0, 1), 8, 64, 1)
     one, two = Engine(1), Engine(2)
     mine = one.new_epoch(5, 0, [1, 2], [spec])
-    before = open_descriptors()
+    before = descriptors_before()
     other = SubgroupSpec(1, (0, 1), (0, 1), 16, 64, 1)
     for theirs, words in (
         (two.new_epoch(6, 1, [1, 2], [spec]), "epoch 6"),
@@ -304,7 +304,7 @@ def test_a_row_of_another_view_is_refused():
     ):
         with pytest.raises(ValueError, match=words):
             mine.attach_peer(1, os.dup(theirs.row.fd), os.dup(theirs.bell.fd), os.dup(theirs.bell_fd))
-    descriptors = open_descriptors()
+    descriptors = descriptors_before()
     with pytest.raises(ValueError, match="other than the own one"):
         mine.attach_peer(0, os.dup(theirs.row.fd), os.dup(theirs.bell.fd), os.dup(theirs.bell_fd))
     assert open_descriptors() == descriptors

@@ -23,7 +23,7 @@ from spindle_core.memory import Mapping
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.inboxes import PROGRESS_SIZE_MAX, PROGRESS_SLOTS, SPACE_WAITING, alone
 from tests.spindle_core.logs import U64_MAX, peek, poke
-from tests.support import open_descriptors, wait_until
+from tests.support import descriptors_before, open_descriptors, wait_until
 
 # ---- ways of writing ------------------------------------------------------------------------------------------------
 
@@ -382,7 +382,7 @@ def test_what_is_no_inbox_is_refused() -> None:
         return InboxWriter(ring, progress, os.dup(inbox.their_fd), bell, os.dup(engine.bell_fd))
 
     gc.collect()
-    before = open_descriptors()
+    before = descriptors_before()
     make().close()
     closed = Mapping.create("closed", 4096)
     closed.close()

@@ -17,7 +17,7 @@ from spindle_core.errors import Wedged, WriteTimeout
 from spindle_core.fabric.tcp import TcpFabric
 from tests.spindle_core.cluster import Cluster, asleep, connection
 from tests.spindle_core.predicates.test_order import SWITCHES, run_script
-from tests.support import open_descriptors, wait_until
+from tests.support import descriptors_before, open_descriptors, wait_until
 
 SCRIPT = st.lists(st.tuples(st.sampled_from("wwsss"), st.integers(0, 5)), max_size=60)
 
@@ -322,7 +322,7 @@ def test_an_install_that_fails_leaves_the_old_view_as_it_was() -> None:
     writer = cluster.writer(0)
     cluster.engines[0].start()
     new = cluster.prepare(2, [SubgroupSpec(1, (0, 1), (0, 1), 8, 60_000)])
-    descriptors = open_descriptors()
+    descriptors = descriptors_before()
     for _ in range(3):
         with pytest.raises(ValueError, match="it must hold two of them"):
             cluster.engines[0].install(new[0])

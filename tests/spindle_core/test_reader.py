@@ -26,7 +26,7 @@ from tests.spindle_core.logs import (
     payload,
     peek,
 )
-from tests.support import open_descriptors, wait_until
+from tests.support import descriptors_before, open_descriptors, wait_until
 
 
 class Info(MessageInfo):
@@ -426,7 +426,7 @@ def test_descriptors_are_owned_and_given_back() -> None:
     cursor = Cursor(True)
     log.add_reader(cursor)
     gc.collect()
-    before = open_descriptors()
+    before = descriptors_before()
     for _ in range(20):
         attach(log, cursor).close()
         with pytest.raises(ValueError, match="not a delivery log"):

@@ -18,7 +18,7 @@ from spindle_core.engine import Engine
 from spindle_core.inbox import Inbox
 from tests.spindle_core.cluster import Cluster, asleep
 from tests.spindle_core.inboxes import attach
-from tests.support import halt, open_descriptors, wait_until
+from tests.support import descriptors_before, halt, open_descriptors, wait_until
 
 
 def stopped(engine: Engine) -> bool:
@@ -122,7 +122,7 @@ def test_starting_and_stopping_in_every_order() -> None:
 def test_an_engine_that_was_never_started_is_freed() -> None:
     """Goal: dropping an engine gives back its memory and descriptors. Method: weak reference, /proc/self/fd."""
     gc.collect()
-    before = open_descriptors()
+    before = descriptors_before()
     for _ in range(10):
         cluster = Cluster(2)
         cluster.writer(0).write(b"x")
@@ -139,7 +139,7 @@ def test_an_engine_that_was_never_started_is_freed() -> None:
 def test_a_stopped_engine_is_freed() -> None:
     """Goal: the same after its thread ran. Method: many started and stopped clusters, then count descriptors."""
     gc.collect()
-    before = open_descriptors()
+    before = descriptors_before()
     for _ in range(5):
         cluster = Cluster(2)
         cluster.start()

@@ -34,7 +34,7 @@ from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.transport.wire import HEADER, BlockingConnection, Connection, encode
 from tests.spindle.stand_in import StandInNode
-from tests.support import open_descriptors, wait_until
+from tests.support import descriptors_before, open_descriptors, wait_until
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_slowly_dripping_frame_is_cut_off(node: StandInNode) -> None:
 def test_descriptors_from_an_application_are_refused_and_closed(node: StandInNode) -> None:
     """Goal: an application can't fill the node's descriptor table. Method: send some, count the open."""
     sock, conn, _ = node.opened()
-    before = open_descriptors()
+    before = descriptors_before()
     socket.send_fds(sock, [encode(pb.Request(number=1, get_view=pb.GetView()).SerializeToString(), 0)], [0] * 20)
     assert "descriptors" in last_word(conn).text
     conn.close()

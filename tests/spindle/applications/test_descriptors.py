@@ -27,7 +27,7 @@ from spindle.group.topics import TopicSpec
 from spindle_core.ends import ApplicationBell, Ringer, make_ends
 from spindle_core.engine import Engine
 from tests.spindle.daemons import Daemon, daemons
-from tests.support import open_descriptors, wait_until
+from tests.support import descriptors_before, open_descriptors, wait_until
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def test_of_an_applications_ring_the_node_keeps_nothing() -> None:
     engine = Engine(1)
     bell = ApplicationBell(engine)
     theirs = os.dup(bell.fd)
-    before = open_descriptors()
+    before = descriptors_before()
     bell.hand_over()
     bell.hand_over()
     assert bell.fd == -1 and open_descriptors() == before - 1

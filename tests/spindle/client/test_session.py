@@ -32,7 +32,7 @@ from spindle.group.topics import TopicSpec
 from spindle_core.delivery import DeliveryLog
 from spindle_core.errors import ForkedChild, NodeGone, WriteTimeout
 from tests.spindle.stand_in import StandInNode
-from tests.support import open_descriptors, product_threads, wait_until
+from tests.support import descriptors_before, open_descriptors, product_threads, wait_until
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_what_this_program_has_no_descriptor_for_is_given_back(node: StandInNode
         session.declare_topic(TopicSpec("altitude"))
         session.open_writer("altitude").close()
         wait_until(lambda: not node.open_ports)
-        before = open_descriptors()
+        before = descriptors_before()
         with patch.object(Descriptor, "copy", side_effect=OSError(errno.EMFILE, os.strerror(errno.EMFILE))):
             with pytest.raises(NoResources, match="a writer of topic 'altitude' needs descriptors"):
                 session.open_writer("altitude")

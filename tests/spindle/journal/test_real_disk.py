@@ -17,7 +17,7 @@ from mcap.reader import make_reader
 from spindle.journal import Journal, JournalError
 from spindle.journal.tools import read, verify
 from tests.spindle.journal.fakes import SPEC, MemorySource, Witness, messages
-from tests.support import open_descriptors
+from tests.support import descriptors_before, open_descriptors
 
 ROOT = Path(__file__).parents[3]
 ROUNDS = 6
@@ -171,7 +171,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     source, witness = MemorySource(), Witness()
-    before = open_descriptors()
+    before = descriptors_before()
     journal = Journal(tmp_path, SPEC, 1, source, witness.on_durable, witness.on_failure, max_file_size=1000)
     source.put(messages(100))
     assert journal.wait_durable(100, 10)

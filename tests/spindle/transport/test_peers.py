@@ -25,7 +25,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.proto.opening_pb2 import APPLICATION, PEER, Opening, OpeningReply
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import HEADER, Connection, encode
-from tests.support import open_descriptors
+from tests.support import descriptors_before, open_descriptors
 
 Test = Callable[[Node, Callable[[], Connection]], Awaitable[None]]
 
@@ -132,7 +132,7 @@ def test_who_has_not_said_who_it_is_sees_the_node_end(runtime_dir: Path) -> None
 
 def test_descriptors_of_strangers_are_not_kept(runtime_dir: Path) -> None:
     async def body(node: Node, connect: Callable[[], Connection]) -> None:
-        before = open_descriptors()
+        before = descriptors_before()
         for _ in range(20):
             conn = connect()
             conn.send(opening(), [0])

@@ -13,7 +13,7 @@ from spindle_core.engine import Engine
 from spindle_core.fabric.sim import SimFabric, SimNetwork
 from tests.spindle_core.cluster import Cluster
 from tests.spindle_core.fabric.conformance import FabricConformance
-from tests.support import open_descriptors
+from tests.support import descriptors_before, open_descriptors
 
 ROW_SIZE = 8192
 
@@ -303,7 +303,7 @@ def test_the_core_keeps_its_order_however_lines_land(modes, script, size):
 
 def test_simulated_rows_take_no_descriptors():
     """A run makes hundreds of epochs: their rows are private memory."""
-    before = open_descriptors()
+    before = descriptors_before()
     cluster = Cluster(3, network=SimNetwork())
     after_one = open_descriptors()
     for epoch in range(2, 6):

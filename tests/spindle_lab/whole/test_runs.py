@@ -26,7 +26,7 @@ from spindle_lab.whole.probes import EXPECTED
 from spindle_lab.whole.run import let_go, put_aside, run_seed
 from spindle_lab.whole.system import System
 from spindle_lab.whole.world import Setup, World
-from tests.support import open_descriptors
+from tests.support import descriptors_before, open_descriptors
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -390,7 +390,7 @@ def test_nothing_of_a_run_stays_behind() -> None:
 
     run_seed(1)
     let_go()
-    kept_before, before = kept(), open_descriptors()
+    kept_before, before = kept(), descriptors_before()
     thread, clock, finalize = threading.Thread, time.monotonic, weakref.finalize
     for seed in (1, 3, 5, *itertools.islice(having("liars"), 2)):
         run_seed(seed)
