@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Certificates, for a site that grows or has applications elsewhere:
-  spindle keys authority site            once; keep site/authority.key off the hosts
-  spindle keys node site --id 1          node-1.crt and node-1.key, for the host of node 1
-  spindle keys application site plotter  for a program on a host without a node
+  spindle keys authority site            once; keep authority.key off hosts
+  spindle keys node site --id 1          node-1.crt and node-1.key, for node 1
+  spindle keys application site plotter  a program on a host without a node
   spindle keys show site/node-1.crt      whose it is, and when it ends
 
 \b
@@ -33,8 +33,8 @@ Or one secret for all nodes, for the smallest site:
   spindle keys secret /etc/spindle/secret
 
 \b
-Each prints what belongs into the configuration. SECURITY.md says what the keys
-protect, docs/operations.md how they are replaced.
+Each prints what belongs into the configuration. SECURITY.md says what the
+keys protect, docs/operations.md how they are replaced.
 """
 
 SECRET_BYTES = 32
