@@ -125,6 +125,8 @@ def test_version(cli: Cli) -> None:
         (["top"], 3, ["spindle daemon"]),
         (["top", "--node", "4", "--once"], 3, ["spindle daemon"]),
         (["sub", "t", "--domain", "-1"], 2, ["--domain"]),
+        (["status", "--domain", "233"], 2, ["--domain", "0<=x<=232"]),
+        (["daemon", "--domain", "233"], 2, ["[node] domain = 233", "0 to 232"]),
         (["daemon", "--config", "/nonexistent.toml"], 2, ["/nonexistent.toml", "--print-config"]),
         (["daemon", "--set", "busy_poll_us=1"], 2, ["SECTION.KEY=VALUE"]),
         (["daemon", "--set", "core.busy_poll=1"], 2, ["did you mean busy_poll_us?"]),
