@@ -229,6 +229,12 @@ def kept_text(one: dict[str, Any]) -> str:
     return ", ".join(found)
 
 
+def _nodes_text(node_ids: list[int]) -> str:
+    if not node_ids:
+        return "no node"
+    return f"node{'s' if len(node_ids) > 1 else ''} {' '.join(map(str, node_ids))}"
+
+
 def _print_one(one: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{escaped(one['name'])}[/]")
@@ -244,8 +250,8 @@ def _print_one(one: dict[str, Any]) -> None:
         ("size max", size_text(one["size_max"])),
         ("window", f"{one['window']} slots a sender"),
         ("keeps", history),
-        ("subscribed on", f"nodes {' '.join(map(str, one['members']))}" if one["members"] else "no node"),
-        ("published on", f"nodes {' '.join(map(str, one['senders']))}" if one["senders"] else "no node"),
+        ("subscribed on", _nodes_text(one["members"])),
+        ("published on", _nodes_text(one["senders"])),
     ):
         facts.add_row(f"[dim]{name}[/]", value)
     out.print(facts)

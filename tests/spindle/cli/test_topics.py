@@ -44,7 +44,7 @@ def test_one_with_endpoints(cli: Cli, node: StandInNode) -> None:
         assert by_kind["writer"]["qos"] == ["History.KeepLast(depth=5)", "Durability.Persistent"]
         assert "qos" not in by_kind["reader"] and by_kind["reader"]["guid"] == "68" * 16
         shown = cli("topics", "flight/air").out
-        for part in ("logged", "air data", "History.KeepLast(depth=5)", "1000 bytes"):
+        for part in ("logged", "air data", "History.KeepLast(depth=5)", "1000 bytes", " node 7\n"):
             assert part in shown
         writer.close()
         reader.close()
