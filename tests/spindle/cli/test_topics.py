@@ -65,6 +65,28 @@ def test_wrong_name(cli: Cli, node: StandInNode) -> None:
     assert "lists them" in cli("topics", "zzz").err
 
 
+def test_several_are_deleted_but_those_in_use(cli: Cli, node: StandInNode) -> None:
+    for name in ("a/1", "a/2", "a/3", "b", "c", "d*"):
+        node.call(lambda name=name: node.declare_topic(TopicSpec(name)))
+
+    def left() -> list[str]:
+        return [one["name"] for one in cli("topics", "--json").json]
+
+    with node.session("holder") as session, session.open_writer("a/2", guid=b"g" * 16):
+        found = cli("topics", "--delete", "a/*", "b", "a/1", "nosuch", "x/*")
+        assert (found.code, found.out) == (1, "deleted a/1\ndeleted a/3\ndeleted b\n")
+        for part in ("topic 'a/2' cannot be deleted", "no topic 'nosuch'", "no topic like 'x/*'", "3 deleted, 3 not"):
+            assert part in found.err
+        assert left() == ["[b]log[/]", "a/2", "c", "d*", "flight/air"]
+        assert "cannot be deleted" in cli("topics", "a/2", "--delete").err
+    again = cli("topics", "--json", "--delete", "a/*", "c")
+    assert (again.code, again.json) == (0, {"deleted": ["a/2", "c"], "kept": []})
+    assert cli("topics", "d*", "--delete").out == "deleted d*\n", "a topic of that name"
+    assert left() == ["[b]log[/]", "flight/air"]
+    assert cli("topics", "nosuch", "--delete").code == 1
+    assert cli("topics", "--delete").code == cli("topics", "a", "b").code == 2
+
+
 @pytest.mark.parametrize("endpoint", [b"", b"{}", b"[]", b"\xff", b'{"qos":3}', b'{"qos":{"A":1}}'])
 def test_foreign_endpoints_have_no_qos(endpoint: bytes) -> None:
     assert qos_texts(endpoint) == []
