@@ -207,8 +207,11 @@ class DomainParticipant(Participant):
 def _check_domain_id(domain_id: Any) -> int:
     if not isinstance(domain_id, int) or isinstance(domain_id, bool):
         raise TypeError(f"a domain id is an int, not {domain_id!r}")
-    if not 0 <= domain_id <= 232:
-        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"domain id {domain_id} is outside 0 to 232")
+    from spindle.config.settings import DOMAIN_MAX
+
+    if not 0 <= domain_id <= DOMAIN_MAX:
+        raise DDSException(
+            DDSException.DDS_RETCODE_BAD_PARAMETER, f"domain id {domain_id} is outside 0 to {DOMAIN_MAX}")
     return domain_id
 
 

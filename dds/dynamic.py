@@ -25,7 +25,7 @@ from dds.idl.typeobjects import classes_of, identifier_bytes
 from dds.messages import announced
 from dds.messages.announced import AnnouncedType, dtype_of, message_class_of
 from dds.messages.order_groups import channel_in
-from dds.waiting.wake import Deadline
+from dds.waiting.wake import Deadline, span_text
 from spindle.errors import SpindleError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, time
     if left_out:
         raise DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, _too_large(left_out))
     raise DDSTimeout(f"no reader or writer in the group announced the type {identifier.hex()} within "
-                     f"{(timeout or 0) / 1e9:g} s")
+                     f"{span_text(timeout or 0)}")
 
 
 async def async_get_types_for_typeid(participant: Participant, type_id: TypeIdentifier, timeout: int

@@ -40,7 +40,7 @@ from dds.rpc.topics import close_ends
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.util import duration
-from dds.waiting.wake import Deadline
+from dds.waiting.wake import Deadline, span_text
 
 SLOTS_MAX = 1024
 LOOK_S = 0.2  # how often a replica that waits for the state looks around
@@ -124,7 +124,7 @@ class Driver:
             else:
                 self._check()
                 return
-        waited = f"within {timeout_ns / 1e9:g} s"
+        waited = f"within {span_text(timeout_ns)}"
         if phase is Phase.WAITING and not others:
             raise StateLost(f"{self.name}: the object exists, and nobody who has its state is left, nor is there a "
                             "whole snapshot in what its topic has kept. Close all that is left of it, and it begins "
@@ -154,7 +154,7 @@ class Driver:
             # Whoever else writes may be waiting for room, and for longer than this may.
             if not self._writing.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
                 raise DDSTimeout(f"{self.name}: the command was not written: others of this replica wait for room, "
-                                 f"within {timeout_ns / 1e9:g} s")
+                                 f"within {span_text(timeout_ns)}")
             try:
                 with self._lock:
                     self._check()
@@ -179,7 +179,7 @@ class Driver:
                 if not self._changed.wait_for(lambda: self._ended is not None or not self._conduct.holds_back,
                                               deadline.left_s()):
                     raise DDSTimeout(f"{self.name}: the command was not written: {self._why_held_back()}, within "
-                                     f"{timeout_ns / 1e9:g} s")
+                                     f"{span_text(timeout_ns)}")
 
     def _why_held_back(self) -> str:
         if self._conduct.has_state:
@@ -253,7 +253,7 @@ class Driver:
         try:
             error = future.exception(deadline.left_s())
         except concurrent.futures.TimeoutError:
-            raise CallTimeout(f"{self.name}: the order did not get here within {timeout_ns / 1e9:g} s") from None
+            raise CallTimeout(f"{self.name}: the order did not get here within {span_text(timeout_ns)}") from None
         if isinstance(error, DDSException):
             raise error
 

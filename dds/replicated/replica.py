@@ -24,7 +24,7 @@ from dds.replicated.object import COMMAND, Carrier, Object, interface_of
 from dds.rpc.errors import CallTimeout, OutcomeUnknown
 from dds.rpc.interface import Operation
 from dds.util import duration
-from dds.waiting.wake import Deadline
+from dds.waiting.wake import Deadline, span_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -202,7 +202,7 @@ class ReplicatedCommand(Generic[R]):
 
     def _late(self) -> CallTimeout:
         return CallTimeout(f"{self._core.name}: {self._operation.name}() was not carried out within "
-                           f"{self._timeout_ns / 1e9:g} s; it may be yet")
+                           f"{span_text(self._timeout_ns)}; it may be yet")
 
 
 __all__ = ["Replica", "ReplicatedCommand"]

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 
 from dds.rpc.errors import CallTimeout, NoServer, OutcomeUnknown, RpcError, ServerBusy, ServerGone, TooManyCalls
 from dds.rpc.messages import NOBODY, Code
+from dds.waiting.wake import span_text
 
 
 @dataclasses.dataclass(eq=False)
@@ -183,16 +184,16 @@ class Calls:
             call = self._calls.get(heapq.heappop(self._times)[1])
             if call is None:
                 continue
-            waited_s = (now_ns - call.begun_ns) / 1e9
+            waited = span_text(now_ns - call.begun_ns)
             if call.server is not None and call.deadline_ns <= now_ns:
                 self._remove(call)
                 effects.settled.append((call, CallTimeout(
-                    f"{self._service}: {call.operation}() has had no reply for {waited_s:.3g} s; it may have been "
+                    f"{self._service}: {call.operation}() has had no reply for {waited}; it may have been "
                     "carried out, or be carried out yet")))
             elif call.server is None and self._waits_until(call) <= now_ns:
                 self._remove(call)
                 effects.settled.append((call, NoServer(
-                    f"{self._service}: there was no server for {waited_s:.3g} s; {call.operation}() was not sent")))
+                    f"{self._service}: there was no server for {waited}; {call.operation}() was not sent")))
         return effects
 
     # --- inside

@@ -104,8 +104,13 @@ class Operation:
         return self.arguments.signature + self.result.signature
 
     def describe(self) -> str:
-        """As in a program: add(a: int, b: int) -> int."""
-        return f"{self.name}{self._signature}"
+        """As in a program, with the types themselves: add(a: int, b: int) -> int."""
+        try:
+            hints = {name: None if hint is type(None) else hint for name, hint in self._hints.items()}
+        except TypeError:  # a type that isn't known
+            return f"{self.name}{self._signature}"
+        parameters = [one.replace(annotation=hints[one.name]) for one in self._signature.parameters.values()]
+        return f"{self.name}{self._signature.replace(parameters=parameters, return_annotation=hints['return'])}"
 
     def bind(self, arguments: tuple[Value, ...], keywords: Mapping[str, Value]) -> Sequence[Value]:
         """All arguments in order, with defaults. TypeError as calling the method would raise."""

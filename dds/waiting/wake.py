@@ -119,12 +119,21 @@ def time_text(timeout_ns: int) -> str:
     """A timeout in words. One that is hardly meant says in what it counts."""
     if 0 < timeout_ns < HARDLY_MEANT_NS:
         return f"{timeout_ns} ns (times are in nanoseconds, as dds.duration(seconds=1) makes them)"
-    return f"{timeout_ns / 1e9:g} s"
+    return span_text(timeout_ns)
+
+
+def span_text(ns: int) -> str:
+    """A time that has passed, for people: 0 s (also of less), 71 us, 0.25 s, 12 s."""
+    if ns <= 0:
+        return "0 s"
+    if ns < 1_000_000:
+        return f"{ns / 1e3:.3g} us" if ns >= 1000 else f"{ns} ns"
+    return f"{ns / 1e9:.3g} s" if ns < 100 * 10**9 else f"{ns / 1e9:.0f} s"
 
 
 class Deadline:
-    """A point in time `timeout_ns` from now; None and dds_infinity never come. TypeError for what is no whole number,
-    and a UserWarning for 1 to 999 ns, since these were hardly meant in nanoseconds."""
+    """A point in time `timeout_ns` from now; None and dds_infinity never come, and less than 0 is as 0. TypeError for
+    what is no whole number, and a UserWarning for 1 to 999 ns, since these were hardly meant in nanoseconds."""
 
     __slots__ = ("_end",)
 

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from spindle.config.settings import DOMAIN_MAX
+
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from rich.console import Console
@@ -87,7 +89,7 @@ def target_options(function: F) -> F:
             click.option(
                 "-d",
                 "--domain",
-                type=click.IntRange(0, 2**31 - 1),
+                type=click.IntRange(0, DOMAIN_MAX),
                 metavar="N",
                 default=0,
                 envvar="SPINDLE_DOMAIN",

@@ -7,11 +7,12 @@ import click
 from spindle.cli.common import debug_option
 
 EPILOG = """\b
-Once for all new shells:
-  bash   spindle completion bash > ~/.local/share/bash-completion/completions/spindle
-  zsh    spindle completion zsh > ~/.zfunc/_spindle
-         (with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc)
-  fish   spindle completion fish > ~/.config/fish/completions/spindle.fish
+Once for all new shells of bash:
+  spindle completion bash > ~/.local/share/bash-completion/completions/spindle
+of zsh, with `fpath+=~/.zfunc` before `compinit` in ~/.zshrc:
+  spindle completion zsh > ~/.zfunc/_spindle
+of fish:
+  spindle completion fish > ~/.config/fish/completions/spindle.fish
 
 \b
 For this shell only:

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  spindle daemon                                   a node with the defaults
-  spindle daemon --print-config > spindle.toml     all keys, explained
-  spindle daemon --config spindle.toml             run with that file
-  spindle daemon --journal-dir /var/lib/spindle    with logged topics
-  spindle daemon --metrics 9464                    Prometheus on 127.0.0.1:9464
-  spindle daemon --web 7480                        a page on 127.0.0.1:7480
-  spindle daemon --set core.null_sends=false       any key of the file, once
-  spindle daemon --edge --nodes host1,host2        no node: programs of this host
-                                                   use those, over one connection
+  spindle daemon                                 a node with the defaults
+  spindle daemon --print-config > spindle.toml   all keys, explained
+  spindle daemon --config spindle.toml           run with that file
+  spindle daemon --journal-dir /var/lib/spindle  with logged topics
+  spindle daemon --metrics 9464                  Prometheus on 127.0.0.1:9464
+  spindle daemon --web 7480                      a page on 127.0.0.1:7480
+  spindle daemon --set core.null_sends=false     any key of the file, once
+  spindle daemon --edge --nodes host1,host2      no node: programs here use
+                                                 those, over one connection
 
 \b
 Three nodes on one host, to try things out (each takes the lowest free id):

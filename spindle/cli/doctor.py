@@ -12,7 +12,8 @@ from spindle.cli.common import Target, beside_file, json_option, print_json, tar
 EPILOG = """\b
 Examples:
   spindle doctor
-  spindle doctor -c /etc/spindle/spindle.toml   with the directories, hosts and keys of that node
+  spindle doctor -c /etc/spindle/spindle.toml   with what that node has:
+                                                directories, hosts, keys
   spindle doctor --json | jq '.checks[] | select(.verdict != "ok")'
 
 \b

@@ -21,14 +21,15 @@ Examples:
   spindle foxglove --listen 0.0.0.0:8765 --certificate c.pem --key k.pem
 
 \b
-In Foxglove choose "Open connection", "Foxglove WebSocket", and the address that
-this command prints. Topics and their types come and go as in the group. Types
-are shown as they are: IDL classes, protobuf messages, NumPy records; bytes as
-text or base64.
-Clients only look: they publish nothing, and slow ones lose samples, nobody waits
-for them. Whoever reaches the address sees what the rules of [access] let this
-command's user see, and so may any page in a browser on this host: beyond
-loopback that must be said with --open. Needs `pip install foxglove-sdk`.
+In Foxglove choose "Open connection", "Foxglove WebSocket", and the address
+that this command prints. Topics and their types come and go as in the group.
+Types are shown as they are: IDL classes, protobuf messages, NumPy records;
+bytes as text or base64.
+Clients only look: they publish nothing, and slow ones lose samples, nobody
+waits for them. Whoever reaches the address sees what the rules of [access]
+let this command's user see, and so may any page in a browser on this host:
+beyond loopback that must be said with --open. Needs
+`pip install foxglove-sdk`.
 """
 
 

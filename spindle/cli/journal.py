@@ -34,14 +34,15 @@ EPILOG = """\b
 Examples:
   spindle journal info /var/lib/spindle             what is there
   spindle journal verify /var/lib/spindle           check every byte
-  spindle journal repair /var/lib/spindle           cut damage, get the rest from other nodes
+  spindle journal repair /var/lib/spindle           cut damage, get the rest
+                                                    from other nodes
   spindle journal export /var/lib/spindle -t alerts -o alerts.jsonl
   spindle journal export alerts-1-1.mcap --format csv --payload text
   spindle journal backup /var/lib/spindle -o /backup/spindle
 
 \b
-The files are standard MCAP: Foxglove and the `mcap` tool open them too. All of
-this but repair, restore and set-aside may be done beside a running node.
+The files are standard MCAP: Foxglove and the `mcap` tool open them too. All
+of this but repair, restore and set-aside may be done beside a running node.
 """
 
 EXPORT_EPILOG = """\b
@@ -60,14 +61,14 @@ Payloads:
 """
 
 VERIFY_EPILOG = """\b
-Exit codes: 0 whole (or repaired), 1 torn or damaged, 10 nothing to verify or the
-journal to be repaired is in use.
+Exit codes: 0 whole (or repaired), 1 torn or damaged, 10 nothing to verify or
+the journal to be repaired is in use.
 """
 
 REPAIR_EPILOG = """\b
-The other nodes that held the topic must have what the damage took. If this was
-the only one, the topic goes on with what is left of it only when told to, by
-[journal] restart = "any". Exit codes: 0 done, 10 in use or not possible.
+The other nodes that held the topic must have what the damage took. If this
+was the only one, the topic goes on with what is left of it only when told to,
+by [journal] restart = "any". Exit codes: 0 done, 10 in use or not possible.
 """
 
 BACKUP_EPILOG = """\b
@@ -85,9 +86,10 @@ Example, on each node that has lost its journals, while it is stopped:
   spindle journal restore /backup/spindle /var/lib/spindle
 
 \b
-A node whose group has gone on gets what is missing from the others. If most of
-the nodes that held a topic are restored, the topic goes on from the backup.
-Exit codes: 0 restored, 10 a journal is there, in use, or the backup damaged.
+A node whose group has gone on gets what is missing from the others. If most
+of the nodes that held a topic are restored, the topic goes on from the
+backup. Exit codes: 0 restored, 10 a journal is there, in use, or the backup
+damaged.
 """
 
 ASIDE_EPILOG = """\b
@@ -95,8 +97,9 @@ Example, with all nodes of the group stopped, on each of them:
   spindle journal set-aside /var/lib/spindle -t alerts -o /var/lib/spindle-old
 
 \b
-What was moved stays readable with `spindle journal` and `spindle replay`. Exit
-codes: 0 moved, 10 nothing is there, a node has it open, or it can't be moved.
+What was moved stays readable with `spindle journal` and `spindle replay`.
+Exit codes: 0 moved, 10 nothing is there, a node has it open, or it can't be
+moved.
 """
 
 path_argument = click.argument("path", type=click.Path(path_type=Path))

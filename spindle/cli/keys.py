@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Certificates, for a site that grows or has applications elsewhere:
-  spindle keys authority site            once; keep site/authority.key off the hosts
-  spindle keys node site --id 1          node-1.crt and node-1.key, for the host of node 1
-  spindle keys application site plotter  for a program on a host without a node
+  spindle keys authority site            once; keep authority.key off hosts
+  spindle keys node site --id 1          node-1.crt and node-1.key, for node 1
+  spindle keys application site plotter  a program on a host without a node
   spindle keys show site/node-1.crt      whose it is, and when it ends
 
 \b
@@ -33,13 +33,14 @@ Or one secret for all nodes, for the smallest site:
   spindle keys secret /etc/spindle/secret
 
 \b
-Each prints what belongs into the configuration. SECURITY.md says what the keys
-protect, docs/operations.md how they are replaced.
+Each prints what belongs into the configuration. SECURITY.md says what the
+keys protect, docs/operations.md how they are replaced.
 """
 
 SECRET_BYTES = 32
 DAYS_MAX = 36500
 KEY_MODE, CERTIFICATE_MODE = 0o600, 0o644
+SECRET_CHARACTERS = re.compile(rb"[0-9A-Fa-f\s]*[0-9A-Fa-f][0-9A-Fa-f\s]*")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 directory_argument = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
@@ -173,6 +174,9 @@ def show(file: Path, as_json: bool) -> int:
     if b"PRIVATE KEY-----" in content:
         raise ConfigError(f"{file} is a private key; what may be shown is its certificate, beside it as .crt")
     if b"-----BEGIN" not in content:
+        if not SECRET_CHARACTERS.fullmatch(content):
+            raise ConfigError(f"{file}: is neither a certificate nor a secret (hexadecimal digits, in a line); "
+                              "`spindle keys --help` says what makes them")
         bits = [len(one) * 8 for one in read_secrets(file, str(file))]
         if as_json:
             print_json({"secrets": [{"bits": one} for one in bits]})

@@ -39,7 +39,7 @@ Examples:
   spindle pub image --file photo.jpg          a file as one message
   echo 'de ad be ef' | spindle pub raw --hex  bytes in hexadecimal
   spindle pub tick now --rate 10 --count 0    ten a second until Ctrl-C
-  spindle pub alerts fire --level logged      kept on disk at every subscribing node
+  spindle pub alerts fire --level logged      on disk at each subscribing node
   spindle pub fixes '{"aircraft": "HB-JNA", "altitude": 900}'
 
 

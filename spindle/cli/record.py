@@ -25,16 +25,16 @@ PROGRESS_S = 0.5
 
 EPILOG = """\b
 Examples:
-  spindle record greetings -o greetings.mcap        until Ctrl-C
-  spindle record 'flight/*' alerts -o flight.mcap   several, also new ones
-  spindle record '*' -o all.mcap --duration 60      everything for a minute
-  spindle record alerts -o a.mcap --history -c 10   the first ten that are kept
-  spindle replay flight.mcap                        play it again
+  spindle record greetings -o greetings.mcap       until Ctrl-C
+  spindle record 'flight/*' alerts -o flight.mcap  several, also new ones
+  spindle record '*' -o all.mcap --duration 60     everything for a minute
+  spindle record alerts -o a.mcap --history -c 10  the first ten that are kept
+  spindle replay flight.mcap                       play it again
 
 \b
-The file is standard MCAP, with the schemas of the topics' types: Foxglove, the
-`mcap` tool and the `mcap` libraries open it. It is whole at every moment: if
-this command or its node is killed, the file has all but the last second.
+The file is standard MCAP, with the schemas of the topics' types: Foxglove,
+the `mcap` tool and the `mcap` libraries open it. It is whole at every moment:
+if this command or its node is killed, the file has all but the last second.
 When the node goes away, it goes on at the next one of the host, where it
 stood; with --no-reattach it ends with exit code 6. Exit codes: 0 recorded,
 1 something was lost, 10 the disk refuses.

@@ -54,11 +54,12 @@ they have in the file; what is in another encoding is played as bytes with
 their writers, unless --now. A coherent set is played as one, or not at all.
 
 \b
-When the node goes away, it goes on at the same one started again or another one
-of the host. What was delivered is not played again; messages that were on their
-way are, and may come twice: it says how many. With --no-reattach, or without a
-node for --timeout, it ends with exit code 6. Other exit codes: 0 played, 1 not
-delivered everywhere or the file is cut off, 10 the file can't be read.
+When the node goes away, it goes on at the same one started again or another
+one of the host. What was delivered is not played again; messages that were on
+their way are, and may come twice: it says how many. With --no-reattach, or
+without a node for --timeout, it ends with exit code 6. Other exit codes:
+0 played, 1 not delivered everywhere or the file is cut off, 10 the file can't
+be read.
 """
 
 

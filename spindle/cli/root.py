@@ -35,9 +35,10 @@ First steps:
 
 \b
 `spindle COMMAND --help` explains each command with examples.
-Environment: SPINDLE_DOMAIN, SPINDLE_NODE_ID, SPINDLE_RUNTIME_DIR, SPINDLE_CONFIG.
-Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no daemon, 4 access
-denied, 130 interrupted; all of them in docs/operations.md.
+Environment: SPINDLE_DOMAIN, SPINDLE_NODE_ID, SPINDLE_RUNTIME_DIR,
+SPINDLE_CONFIG.
+Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 no daemon,
+4 access denied, 130 interrupted; all of them in docs/operations.md.
 """
 
 

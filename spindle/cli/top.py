@@ -35,17 +35,17 @@ Examples:
   spindle top                    all nodes of the group, every second
   spindle top --node 2 -i 0.2    one node, five times a second
   spindle top --nodes host1,host2   from a host without a node
-  spindle top --once             one measurement as text, for scripts and reports
+  spindle top --once             measured once, as text, for scripts, reports
   spindle top --once --json
   spindle topics NAME --watch    one topic, node by node
 
 \b
 Columns, the last ones only where the terminal is wide enough:
-  sent, delivered   messages per second of applications there, and at that node
+  sent, delivered   messages/s of applications there, and at that node
   half in, 99% in   half of what was delivered there, and 99%, was written no
                     longer before (clocks of hosts differ; see spindle doctor)
   nulls             null messages that the node sent for not holding up others
-  busy, cpu         part of a core in passes that found work, and of the process
+  busy, cpu         part of a core in passes with work, and of the process
   lap (longest)     mean time of such a pass (longest since the node started)
   stalls            passes in which a sender had messages but no free slot
   batch s/r/d       mean messages in one send, receive and delivery batch

@@ -15,15 +15,18 @@ from spindle.cli.common import (
     console,
     escaped,
     json_option,
+    note,
     print_json,
     table,
     target_options,
 )
+from spindle.cli.root import EXIT_FAILED
 from spindle.config.settings import size_text
-from spindle.errors import TopicUnknown
+from spindle.errors import AccessDenied, TopicError, TopicUnknown
 from spindle.group.topics import CLEANUP_NEVER
 
 if TYPE_CHECKING:
+    from spindle.client import Session
     from spindle.group.endpoints import Endpoint
     from spindle.group.holding import Holder
     from spindle.group.topics import TopicInfo
@@ -37,6 +40,7 @@ Examples:
   spindle topics 'flight/*' --watch --once --json
   spindle topics --json | jq -r '.[].name'
   spindle topics old --delete     its number and memory come back
+  spindle topics old 'test/*' --delete   several, but for those in use
 
 \b
 Levels: unordered (as received), atomic (same order everywhere), volatile (and
@@ -45,8 +49,8 @@ kept in memory for late joiners), logged (and kept on disk).
 
 
 @click.command(epilog=EPILOG)
-@click.argument("name", required=False, shell_complete=complete_topic)
-@click.option("--delete", is_flag=True, help="Delete NAME, which nobody may have open.")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topic)
+@click.option("--delete", is_flag=True, help="Delete NAMEs, or what is like them. What somebody has open stays.")
 @click.option("-w", "--watch", "watched", is_flag=True,
               help="Watch messages and bytes per second, and latency; q ends.")
 @click.option("-i", "--interval", type=click.FloatRange(0.05, 60), metavar="S",
@@ -54,16 +58,19 @@ kept in memory for late joiners), logged (and kept on disk).
 @click.option("--once", is_flag=True, help="With --watch: measure once, print, and end. So it does without a terminal.")
 @json_option
 @target_options
-def topics(target: Target, name: str | None, delete: bool, watched: bool, interval: float | None, once: bool,
+def topics(target: Target, names: tuple[str, ...], delete: bool, watched: bool, interval: float | None, once: bool,
            as_json: bool) -> int:
     """List the topics of the domain, or show NAME with its readers and writers, and whom it waits for. A NAME with *
-    or ? lists all that are like it.
+    or ? lists all that are like it. Only --delete takes several.
 
     Topics that the access list hides from you are not shown. Who may declare a
-    topic may delete it, unless it is logged.
+    topic may delete it, unless it is logged. Exit code 1: something stays.
     """
-    if delete and name is None:
+    if delete and not names:
         raise click.UsageError("--delete needs the NAME of a topic")
+    if len(names) > 1 and not delete:
+        raise click.UsageError("several NAMEs are for --delete; to list some, give one like 'flight/*', in quotes")
+    name = names[0] if names else None
     if not watched and (once or interval is not None):
         raise click.UsageError("--once and --interval belong to --watch")
     if watched:
@@ -74,9 +81,8 @@ def topics(target: Target, name: str | None, delete: bool, watched: bool, interv
         single = name is not None and not set(name) & set("*?[")
         return watch_topics(target, lambda infos: chosen(name, infos), single, interval or 1.0, once, as_json)
     with target.attach("spindle topics") as session:
-        if delete and name is not None:
-            session.delete_topic(name)
-            return 0
+        if delete:
+            return _delete(session, names, as_json)
         infos = sorted(session.topics(), key=lambda info: info.spec.name)
         several = name is None or _is_pattern(name, infos)
         infos = chosen(name, infos)
@@ -98,6 +104,42 @@ def topics(target: Target, name: str | None, delete: bool, watched: bool, interv
     else:
         click.echo("no topics yet; `spindle pub NAME` or a program makes the first")
     return 0
+
+
+def _delete(session: Session, names: tuple[str, ...], as_json: bool) -> int:
+    """Deletes what can be deleted, and says what has become of each; the exit code."""
+    infos = sorted(session.topics(), key=lambda info: info.spec.name)
+    if len(names) == 1 and not _is_pattern(names[0], infos):
+        session.delete_topic(names[0])  # alone, its error is that of the command
+        if as_json:
+            print_json({"deleted": list(names), "kept": []})
+        else:
+            click.echo(f"deleted {names[0]}")
+        return 0
+    wanted: dict[str, None] = {}  # in order, each once
+    deleted, kept = [], []
+    for name in names:
+        try:
+            wanted |= dict.fromkeys(one.spec.name for one in chosen(name, infos))
+        except TopicUnknown as error:
+            kept.append({"topic": name, "why": str(error)})
+    for topic in wanted:
+        try:
+            session.delete_topic(topic)
+        except (TopicError, AccessDenied) as error:
+            kept.append({"topic": topic, "why": str(error)})
+        else:
+            deleted.append(topic)
+            if not as_json:
+                click.echo(f"deleted {topic}")
+    if as_json:
+        print_json({"deleted": deleted, "kept": kept})
+    else:
+        for one in kept:
+            note(one["why"])
+        if kept:
+            note(f"{len(deleted)} deleted, {len(kept)} not")
+    return EXIT_FAILED if kept else 0
 
 
 def chosen(name: str | None, infos: list[TopicInfo]) -> list[TopicInfo]:
@@ -229,6 +271,12 @@ def kept_text(one: dict[str, Any]) -> str:
     return ", ".join(found)
 
 
+def _nodes_text(node_ids: list[int]) -> str:
+    if not node_ids:
+        return "no node"
+    return f"node{'s' if len(node_ids) > 1 else ''} {' '.join(map(str, node_ids))}"
+
+
 def _print_one(one: dict[str, Any]) -> None:
     out = console()
     out.print(f"[bold]{escaped(one['name'])}[/]")
@@ -244,8 +292,8 @@ def _print_one(one: dict[str, Any]) -> None:
         ("size max", size_text(one["size_max"])),
         ("window", f"{one['window']} slots a sender"),
         ("keeps", history),
-        ("subscribed on", f"nodes {' '.join(map(str, one['members']))}" if one["members"] else "no node"),
-        ("published on", f"nodes {' '.join(map(str, one['senders']))}" if one["senders"] else "no node"),
+        ("subscribed on", _nodes_text(one["members"])),
+        ("published on", _nodes_text(one["senders"])),
     ):
         facts.add_row(f"[dim]{name}[/]", value)
     out.print(facts)

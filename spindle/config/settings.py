@@ -54,6 +54,7 @@ EDGE_KEYS = {
     ("network", "authority"), ("network", "secret"), ("network", "plain"), ("access", "allow_uids"),
     ("access", "allow_gids"), ("access", "users"), ("limits", "max_apps"), ("limits", "max_apps_per_user"),
     ("limits", "handshake_timeout_s"), ("edge", "nodes"), ("log", "level"), ("log", "format")}
+DOMAIN_MAX = 232  # as in DDS, whose ports end there
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("auto", "text", "json", "journal")
 FSYNC_MODES = ("group", "never")
@@ -99,7 +100,7 @@ class NodeConfig:
     )  # fmt: skip
     domain_id: int = _key(
         "node", "domain", "int", "DDS domain: nodes and applications of different domains never see each other.",
-        0, low=0, high=2**31 - 1,
+        0, low=0, high=DOMAIN_MAX,
     )  # fmt: skip
     runtime_dir: Path = _key(  # noqa: RUF009 (a field like the others)
         "node", "runtime_dir", "path",

@@ -259,6 +259,11 @@ class Region:
         self.link.forget(self.name, self._change, self.handle)
 
 
+def _failed(region: Region | None, status: str, node_id: int, why: str = "") -> LinkError:
+    what = f"region {region.name!r}" if region is not None else "a message"
+    return LinkError(f"{what} of node {node_id}: {FAILED.get(status, why).format(node=node_id)}", status)
+
+
 def _numbers() -> Iterator[int]:
     """Numbers of calls: nobody but who was called can know one, so nobody else can answer, and no link that another
     program has in another life of a node takes an answer for its own."""
@@ -348,9 +353,13 @@ class Link:
             with contextlib.suppress(LinkError):  # of that one
                 self._completed(None, time.monotonic() + self.timeout_s)
             self._check()
-        if region is not None and (offset < 0 or not 0 <= length <= len(self.view)):
+        if region is not None and not 0 <= length <= len(self.view):
             raise LinkError(f"region {region.name!r} of node {self.node_id}: {length} bytes at {offset} in a request; "
                             f"there may be from 0 to {len(self.view)}, the link's memory (open it with more)", "wrong")
+        if region is not None and not 0 <= offset <= SIZE_MAX:  # no number that a request has: as the node says it
+            from spindle_core.links.user import WRONG
+
+            raise _failed(region, "wrong", self.node_id, WRONG[errno.ERANGE])
         self._end.cookie += 1
         return self._end.cookie
 
@@ -378,9 +387,7 @@ class Link:
             self._pending = False
             if status == "done":
                 return int(value)
-            what = f"region {region.name!r}" if region is not None else "a message"
-            why = FAILED.get(status, str(value)).format(node=self.node_id)
-            raise LinkError(f"{what} of node {self.node_id}: {why}", status)
+            raise _failed(region, status, self.node_id, str(value))
         return None
 
     def send(self, data: bytes, port: int = 0, *, to: int = 0, call: int = 0) -> None:

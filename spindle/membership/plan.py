@@ -211,8 +211,10 @@ def _delete(drafts: _Drafts, wish: Deletion) -> None:
     if draft.spec.level is Level.LOGGED:
         raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: it is logged, and its journals outlive the group")
     if draft.members:
-        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: nodes {' '.join(map(str, sorted(draft.members)))} "
-                         "have readers or writers of it; close them first")
+        who = "node {} has" if len(draft.members) == 1 else "nodes {} have"
+        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: "
+                         f"{who.format(' '.join(map(str, sorted(draft.members))))} readers or writers of it; close "
+                         "them first")
     drafts.put(wish.topic, None)
 
 

@@ -28,9 +28,10 @@ from spindle_lab.bench.options import (
 EPILOG = """\b
 Examples:
   spindle bench limit                         what this machine allows at 1 KB
-  spindle bench multicast --limit             core API, three nodes, 1 KB, with the ratio to that
-  spindle bench multicast --api dds --daemon  DDS API in Python, a daemon per node
-  spindle bench latency                       one-way latency at 1,000 messages/s
+  spindle bench multicast --limit             core API, three nodes, 1 KB, and
+                                              the ratio to that
+  spindle bench multicast --api dds --daemon  DDS API in Python, a daemon each
+  spindle bench latency                       one way at 1,000 messages/s
   spindle bench suite --quick                 everything once, as a table
 """
 

@@ -40,10 +40,11 @@ class PaperGroup(click.Group):
 @click.group(cls=PaperGroup, epilog="""\b
 Examples:
   spindle paper list                        what there is
-  spindle paper batching                    Figure 3, beside the paper's numbers
+  spindle paper batching                    Figure 3, with the paper's numbers
   spindle paper final levels --plot plots   two of them, with drawings
   spindle paper page                        docs/paper.md with all of it
-  spindle paper krcore                      docs/paper-krcore.md: the paper that links come from
+  spindle paper krcore                      docs/paper-krcore.md: the paper
+                                            that links come from
 """)
 def paper() -> None:
     """Reproduce the paper's evaluation with the production core in virtual time.

@@ -17,11 +17,15 @@ SECONDS_BETWEEN_LINES = 10.0
 
 @click.command(epilog="""\b
 Examples:
-  spindle sim --seeds 2000             2000 groups of nodes with faults, all promises checked
-  spindle sim --replay 17              what happened in one of them, one line per event
-  spindle sim --core --seeds 2000      the core and the membership machine alone, in smaller steps
+  spindle sim --seeds 2000             2000 groups of nodes with faults, all
+                                       promises checked
+  spindle sim --replay 17              what happened in one of them, one line
+                                       per event
+  spindle sim --core --seeds 2000      the core and the membership machine
+                                       alone, in smaller steps
   spindle sim --core --replay 17 --until 400
-  spindle sim --exhaustive             three nodes, two messages, one fault: every run of the core
+  spindle sim --exhaustive             three nodes, two messages, one fault:
+                                       every run of the core
 """)
 @click.option("--core", is_flag=True, help="The core and the membership machine alone, instead of whole nodes.")
 @click.option("--seeds", type=click.IntRange(1), help="Run so many seeds, beginning with --first.")

@@ -178,7 +178,9 @@ class TestBothWays:
             reader.read_one(timeout=1000)
         with pytest.raises(DDSTimeout) as caught:
             DataReader(participant, reader.topic).take_one(timeout=1000)
-        assert caught.value.code == DDSException.DDS_RETCODE_TIMEOUT and "within 1e-06 s" in str(caught.value)
+        assert caught.value.code == DDSException.DDS_RETCODE_TIMEOUT and "within 1 us" in str(caught.value)
+        with pytest.raises(DDSTimeout, match="within 0 s"):
+            DataReader(participant, reader.topic).take_one(timeout=-5)
         with pytest.raises(DDSTimeout, match=r"within 1 ns \(times are in nanoseconds"), pytest.warns(UserWarning):
             reader.take_one(timeout=1)
         with pytest.raises(TypeError, match=r"a whole number of nanoseconds, not 0\.5"):

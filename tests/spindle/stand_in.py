@@ -19,7 +19,7 @@ from spindle.applications.attachment import Attachments
 from spindle.client.attaching import open_session
 from spindle.client.session import Session
 from spindle.config.settings import NodeConfig
-from spindle.errors import NodeStopped, TopicUnknown
+from spindle.errors import NodeStopped, TopicInUse, TopicUnknown
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.group.endpoints import Endpoint
 from spindle.group.events import ENDPOINT_ADDED, ENDPOINT_REMOVED, Event, ViewInfo
@@ -110,6 +110,12 @@ class StandInNode:
             self._topics[spec.name] = TopicInfo(spec, len(self._topics) + 1, (7,), (7,))
             self.logs[spec.name] = DeliveryLog(1 << 20)
         return self._topics[spec.name]
+
+    async def delete_topic(self, name: str) -> None:
+        if any(port.topic == name for port in self.open_ports):
+            raise TopicInUse(f"topic {name!r} cannot be deleted: node 7 has it open")
+        if self._topics.pop(name, None) is None:
+            raise TopicUnknown(f"topic {name!r} is not declared")
 
     async def open_writer(
         self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False, farewell: int = 0,

@@ -12,6 +12,7 @@ import pytest
 from dds import DDSTimeout, duration
 from dds.replicated import Replica
 from dds.replicated.batteries import Counter, Lock, Locks, dict_of, queue_of, set_of
+from dds.replicated.object import interface_of
 from tests.support import wait_until
 
 
@@ -62,6 +63,14 @@ def test_queue_gives_each_element_to_one_taker(two_nodes) -> None:
         assert sorted(taken[0] + taken[1]) == list(range(100)) and second.size() == 0
         second.bound(1)
         assert first.put(1) and not first.put(2)
+
+
+@pytest.mark.parametrize(("made", "method", "text"), [
+    (queue_of(str), "put", "put(element: str) -> bool"), (queue_of(int), "take", "take() -> int | None"),
+    (dict_of(str, float), "put", "put(key: str, value: float) -> None"), (set_of(int), "elements_now", "-> set[int]"),
+])
+def test_errors_name_the_types_that_a_program_chose(made: type, method: str, text: str) -> None:
+    assert text in interface_of(made).operations[method].describe()
 
 
 def test_set(participant) -> None:

@@ -97,7 +97,7 @@ def test_nothing_is_overwritten_unless_told(cli: Cli, site: Path) -> None:
     (["node", "{site}/none", "--id", "1"], "spindle keys authority {site}/none"),
     (["node", "{site}", "--id", "1", "--name", "../x"], "letters, digits"),
     (["application", "{site}", "a b"], "letters, digits"), (["show", "{site}/none"], "no such file"),
-    (["show", "{site}/authority.key"], "is a private key"),
+    (["show", "{site}/authority.key"], "is a private key"), (["show", "/bin/sh"], "is neither a certificate nor"),
 ])
 def test_wrong_usage_says_what_is_right(cli: Cli, site: Path, arguments: list[str], words: str) -> None:
     result = cli("keys", *(one.format(site=site) for one in arguments))

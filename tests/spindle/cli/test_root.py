@@ -40,8 +40,10 @@ def commands() -> list[list[str]]:
     return found
 
 
-def test_help_lists_every_command(cli: Cli) -> None:
+def test_help_lists_every_command(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     result = cli("--help")
+    assert max(map(len, result.out.splitlines())) <= 80
     assert result.code == 0 and result.err == ""
     for name in root.ENTRIES:
         assert re.search(rf"^  {name} ", result.out, re.MULTILINE), name
@@ -49,14 +51,16 @@ def test_help_lists_every_command(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("words", [words for words in commands() if words != ["demo"]], ids=" ".join)
-def test_every_command_explains_itself(cli: Cli, words: list[str]) -> None:
+def test_every_command_explains_itself(cli: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    """On a terminal of 80 columns, too."""
+    monkeypatch.setenv("COLUMNS", "80")
     result = cli(*words, "--help")
     assert result.code == 0
     assert result.out.startswith(f"Usage: spindle {' '.join(words)}")
     if words[0] != "bench" and len(words) == 1:
         assert f"spindle {words[0]}" in result.out.partition("\n")[2], "no example"
     for line in result.out.splitlines():
-        assert len(line) <= 100, line
+        assert len(line) <= 80, line
 
 
 def test_short_help_agrees_with_the_commands() -> None:
@@ -121,6 +125,8 @@ def test_version(cli: Cli) -> None:
         (["top"], 3, ["spindle daemon"]),
         (["top", "--node", "4", "--once"], 3, ["spindle daemon"]),
         (["sub", "t", "--domain", "-1"], 2, ["--domain"]),
+        (["status", "--domain", "233"], 2, ["--domain", "0<=x<=232"]),
+        (["daemon", "--domain", "233"], 2, ["[node] domain = 233", "0 to 232"]),
         (["daemon", "--config", "/nonexistent.toml"], 2, ["/nonexistent.toml", "--print-config"]),
         (["daemon", "--set", "busy_poll_us=1"], 2, ["SECTION.KEY=VALUE"]),
         (["daemon", "--set", "core.busy_poll=1"], 2, ["did you mean busy_poll_us?"]),

@@ -44,7 +44,7 @@ def test_one_with_endpoints(cli: Cli, node: StandInNode) -> None:
         assert by_kind["writer"]["qos"] == ["History.KeepLast(depth=5)", "Durability.Persistent"]
         assert "qos" not in by_kind["reader"] and by_kind["reader"]["guid"] == "68" * 16
         shown = cli("topics", "flight/air").out
-        for part in ("logged", "air data", "History.KeepLast(depth=5)", "1000 bytes"):
+        for part in ("logged", "air data", "History.KeepLast(depth=5)", "1000 bytes", " node 7\n"):
             assert part in shown
         writer.close()
         reader.close()
@@ -63,6 +63,28 @@ def test_wrong_name(cli: Cli, node: StandInNode) -> None:
     result = cli("topics", "flight/aie")
     assert result.code == 1 and "did you mean 'flight/air'?" in result.err
     assert "lists them" in cli("topics", "zzz").err
+
+
+def test_several_are_deleted_but_those_in_use(cli: Cli, node: StandInNode) -> None:
+    for name in ("a/1", "a/2", "a/3", "b", "c", "d*"):
+        node.call(lambda name=name: node.declare_topic(TopicSpec(name)))
+
+    def left() -> list[str]:
+        return [one["name"] for one in cli("topics", "--json").json]
+
+    with node.session("holder") as session, session.open_writer("a/2", guid=b"g" * 16):
+        found = cli("topics", "--delete", "a/*", "b", "a/1", "nosuch", "x/*")
+        assert (found.code, found.out) == (1, "deleted a/1\ndeleted a/3\ndeleted b\n")
+        for part in ("topic 'a/2' cannot be deleted", "no topic 'nosuch'", "no topic like 'x/*'", "3 deleted, 3 not"):
+            assert part in found.err
+        assert left() == ["[b]log[/]", "a/2", "c", "d*", "flight/air"]
+        assert "cannot be deleted" in cli("topics", "a/2", "--delete").err
+    again = cli("topics", "--json", "--delete", "a/*", "c")
+    assert (again.code, again.json) == (0, {"deleted": ["a/2", "c"], "kept": []})
+    assert cli("topics", "d*", "--delete").out == "deleted d*\n", "a topic of that name"
+    assert left() == ["[b]log[/]", "flight/air"]
+    assert cli("topics", "nosuch", "--delete").code == 1
+    assert cli("topics", "--delete").code == cli("topics", "a", "b").code == 2
 
 
 @pytest.mark.parametrize("endpoint", [b"", b"{}", b"[]", b"\xff", b'{"qos":3}', b'{"qos":{"A":1}}'])

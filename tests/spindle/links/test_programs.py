@@ -272,13 +272,28 @@ def test_what_was_given_up_waiting_for_is_carried_out_as_it_was_asked(sessions: 
 def test_a_request_larger_than_the_memory_of_its_link_says_so(sessions: Sessions) -> None:
     with Links(sessions[2]).offer("large", 8192, writer=1), Links(sessions[1]).open(2, memory=4096) as link:
         region = link.region("large", change=True)
-        for wrong in (lambda: region.read(0, 4097), lambda: region.write(0, bytes(4097)), lambda: region.read(-1, 8),
-                      lambda: region.read(0, -1), lambda: region.write(-8, b"x")):
+        for wrong in (lambda: region.read(0, 4097), lambda: region.write(0, bytes(4097)),
+                      lambda: region.read(0, -1)):
             with pytest.raises(LinkError, match=r"there may be from 0 to 4096, the link's memory") as error:
                 wrong()
             assert error.value.status == "wrong"
         region.write(0, bytes(4095) + b"!")
         assert region.read(4095, 1) == b"!"
+
+
+def test_a_request_outside_its_region_says_so(sessions: Sessions) -> None:
+    """Also where its offset is no number that a request could have."""
+    mine = Links(sessions[2])
+    with mine.offer("data", 8192, writer=1), mine.offer("words", 8192, atomics=True), \
+            Links(sessions[1]).open(2) as link:
+        data, words = (link.region(name, change=True) for name in ("data", "words"))
+        for offset in (-8, -1, 8192, (1 << 64) - 8, (1 << 64) - 4, 1 << 64, 1 << 90):
+            for outside in (lambda at: data.read(at, 8), lambda at: data.write(at, bytes(8)),
+                            lambda at: words.compare_swap(at, 0, 1), lambda at: words.fetch_add(at, 1)):
+                with pytest.raises(LinkError, match="of node 2: it goes beyond the region") as error:
+                    outside(offset)
+                assert error.value.status == "wrong"
+        assert data.read(8184, 8) == bytes(8) and words.fetch_add(8184, 1) == 0
 
 
 def test_only_who_was_called_can_answer(sessions: Sessions) -> None:

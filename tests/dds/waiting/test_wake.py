@@ -1,0 +1,25 @@
+"""Goal: errors say times as people read them. Method: texts of times of every size."""
+
+from __future__ import annotations
+
+import pytest
+
+from dds.waiting.wake import Deadline, span_text, time_text
+
+
+@pytest.mark.parametrize(("ns", "text"), [
+    (-5, "0 s"), (0, "0 s"), (999, "999 ns"), (71_100, "71.1 us"), (250_000, "250 us"), (1_000_000, "0.001 s"),
+    (500_000_000, "0.5 s"), (12 * 10**9, "12 s"), (3600 * 10**9, "3600 s"), (10**16, "10000000 s"),
+])
+def test_times_for_people(ns: int, text: str) -> None:
+    assert span_text(ns) == text
+    if not 0 < ns < 1000:
+        assert time_text(ns) == text
+
+
+def test_a_timeout_that_was_hardly_meant_says_what_it_counts() -> None:
+    assert time_text(5).startswith("5 ns (times are in nanoseconds")
+
+
+def test_less_than_no_time_is_none() -> None:
+    assert Deadline(-5).left_s() == 0
