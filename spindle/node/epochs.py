@@ -33,7 +33,6 @@ from spindle.group.layout import subgroups_of
 from spindle.group.view import SHM, TCP, VERBS, fabric_between
 from spindle.node.reserve import Reserve
 from spindle.proto import node_pb2 as pb
-from spindle.rdma.network import ack_timeout
 from spindle.transport.network import DataHello
 from spindle.transport.wire import close_all
 
@@ -178,6 +177,7 @@ class NextEpoch:
         if TCP in used:
             parts[TCP] = TcpFabric(rank, n, failed_fd=engine.control_fd)
         if VERBS in used:
+            from spindle.rdma.network import ack_timeout
             from spindle_core.fabric.verbs import VerbsFabric  # loads libibverbs: only where it is used
 
             parts[VERBS] = VerbsFabric(

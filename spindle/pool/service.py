@@ -14,7 +14,6 @@ from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleErr
 from spindle.group.view import VERBS, fabric_between
 from spindle.pool.lives import life_of
 from spindle.pool.neighbours import Neighbours
-from spindle.rdma.network import ack_timeout
 from spindle.transport.wire import close_all
 
 if TYPE_CHECKING:
@@ -56,6 +55,7 @@ class NodeLinks:
 
     def _make_rdma(self, regions: Regions) -> VerbsPart:
         """Raises RdmaUnavailable."""
+        from spindle.rdma.network import ack_timeout
         from spindle_core.fabric.regions.verbs import VerbsPart  # loads libibverbs: only where it is used
 
         return VerbsPart(regions, device=self._config.rdma_device,

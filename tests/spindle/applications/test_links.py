@@ -351,7 +351,7 @@ def test_a_link_that_a_device_takes_no_memory_of_is_refused(runtime_dir: Path) -
     make = pooling.Pooling
 
     def with_device(*given: Any) -> pooling.Pooling:
-        return make(*given[:5], lambda regions: Scarce(regions, room=3))
+        return make(*given[:-1], lambda regions: Scarce(regions, room=3))
 
     with patch.object(pooling, "Pooling", with_device), embed(config=NodeConfig(runtime_dir=runtime_dir)) as session:
         links = Links(session)
