@@ -283,6 +283,7 @@ def test_a_program_that_is_busy_in_its_own_filter_lives(participant):
     assert asked.wait(10) and busy.take(1) == [b"x"]
 
 
+@pytest.mark.slow
 def test_writers_come_and_go_while_others_speak_for_them(participant):
     topic = Topic(participant, "topic", bytes)
     qos = Qos(BY_PARTICIPANT(duration(seconds=60)))

@@ -253,6 +253,7 @@ def test_patience_ends(runtime_dir):
             Topic(participant, "more", bytes)
 
 
+@pytest.mark.slow
 def test_closing_while_a_node_is_looked_for(runtime_dir):
     """Goal: close() is quick at any time, and wakes who waits. Method: close while a read and a write wait."""
     with daemons(runtime_dir, 1) as (daemon,):

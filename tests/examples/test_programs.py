@@ -103,6 +103,7 @@ def test_a_silent_topic_holds_nobody_up(programs: Start, daemons: Daemons) -> No
     assert finals[0]["alerts"] == finals[1]["alerts"] > 0
 
 
+@pytest.mark.slow
 def test_the_full_recording_by_path(tmp_path: Path) -> None:
     """Goal: --jsonl reads frames. Method: a few made-up frames that overspeed; computed offline."""
     path = tmp_path / "short.jsonl"
@@ -111,6 +112,7 @@ def test_the_full_recording_by_path(tmp_path: Path) -> None:
     assert offline("--jsonl", path)["alerts"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", ["air_data_publisher.py", "alert_monitor.py", "primary_flight_display.py"])
 def test_without_a_daemon_one_line_says_so(programs: Start, script: str) -> None:
     """Goal: a newcomer's first mistake gets an answer. Method: no daemon in the test's runtime directory."""
@@ -120,6 +122,7 @@ def test_without_a_daemon_one_line_says_so(programs: Start, script: str) -> None
     assert "spindle daemon" in program.lines[0]
 
 
+@pytest.mark.slow
 def test_a_bad_option_is_refused(programs: Start) -> None:
     """Goal: impossible values are named. Method: a speed of zero."""
     program = programs("air_data_publisher.py", "--speed", "0")

@@ -231,6 +231,7 @@ def test_a_daemon_in_json(runtime_dir: Path) -> None:
         assert ends[-1]["exit_code"] == 12
 
 
+@pytest.mark.slow
 def test_a_daemon_whose_journal_is_away_logs_to_stderr(runtime_dir: Path) -> None:
     if os.path.exists("/run/systemd/journal/socket"):
         pytest.skip("this machine has a journal")

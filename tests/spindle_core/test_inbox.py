@@ -371,6 +371,7 @@ def test_a_closed_writer_says_so() -> None:
     assert reader.take(9) == [b"stays"] and writer.acknowledged == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_inbox_is_refused() -> None:
     """Goal: closed, read-only, foreign or lying mappings are errors, not crashes; descriptors are given back."""
     inbox, engine = Inbox(64, 4, 1), Engine(1)

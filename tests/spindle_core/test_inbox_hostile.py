@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -78,6 +79,7 @@ def test_a_hostile_inbox_hurts_only_itself(steps: list[object]) -> None:
     assert honest.acknowledged == len(sent) + 1
 
 
+@pytest.mark.slow
 def test_sizes_that_change_after_the_look_are_not_believed() -> None:
     """Goal: each size is read once: a slot whose size grows between check and copy copies nothing foreign.
 

@@ -100,6 +100,7 @@ def test_impossible_sizes_are_refused(size: int) -> None:
     assert descriptors() == before
 
 
+@pytest.mark.slow
 def test_close_is_idempotent_and_views_outlive_it() -> None:
     """Goal: memory goes only when nobody can look at it any more. Method: close under a view; then without one."""
     before = descriptors()

@@ -168,6 +168,7 @@ def test_errors_of_decode_lose_only_their_own_message() -> None:
         kept.clear()
 
 
+@pytest.mark.slow
 def test_a_view_is_dead_after_decode() -> None:
     """Goal: nobody reads memory that the log may reuse, and who does all the same doesn't crash.
 

@@ -37,6 +37,7 @@ STEPS = st.lists(st.one_of(
 ), max_size=60)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(STEPS)
 def test_messages_are_handed_out_in_order_with_stamps_that_stay(steps: list[tuple[str, int]]) -> None:

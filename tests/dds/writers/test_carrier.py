@@ -129,6 +129,7 @@ def test_a_writer_of_its_own_has_sets_too(participant):
     assert [one.number for one in taken[:2]] == [1, 2] and isinstance(taken[2], InvalidSample)
 
 
+@pytest.mark.slow
 def test_a_set_larger_than_a_message_comes_whole(participant):
     """Its packets are kept aside, whatever comes from others in between; none of them waits in the log for the rest."""
     subscriber, readers, publisher, writers = ends(participant, size_max=2000)

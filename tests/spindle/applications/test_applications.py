@@ -173,6 +173,7 @@ def test_a_message_over_the_topics_limit_is_refused(one: Session) -> None:
     writer.close()
 
 
+@pytest.mark.slow
 def test_a_keep_all_reader_that_never_takes_holds_its_writers(one: Session, two: Session) -> None:
     """Goal: bounded memory and no silent loss: the writer's time runs out; when the reader takes again all goes on.
     Method: write until the time is over, then take everything."""

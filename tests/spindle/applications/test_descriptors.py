@@ -183,6 +183,7 @@ def test_a_node_shares_no_open_file_with_who_is_attached(runtime_dir: Path) -> N
         wait_until(lambda: set(shared_with(nodes[0].pid, nodes[1].pid)) <= {"anon_inode:[eventpoll]"})
 
 
+@pytest.mark.slow
 def test_an_application_that_is_gone_leaves_nothing_at_its_node(runtime_dir: Path) -> None:
     """Goal: descriptors come back. Method: programs that come and go; the daemon's descriptors are counted."""
     with contextlib.ExitStack() as stack:

@@ -132,6 +132,7 @@ def test_programs_are_applications_and_nothing_else(host: Host) -> None:
     edge.sock.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lie", "why"), [
     (eb.StreamFrame(open=eb.Open(stream=7)), "stream 7 was opened after stream 1"),
     (eb.StreamFrame(data=eb.Data(stream=9, content=b"x")), "no such stream"),

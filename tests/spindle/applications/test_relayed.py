@@ -71,6 +71,7 @@ def test_what_a_node_has_too_few_descriptors_for_is_not_left_open(tmp_path: Path
     assert outcomes == {False, True}
 
 
+@pytest.mark.slow
 def test_a_reader_that_can_not_be_fed_is_told_why(tmp_path: Path) -> None:
     """Goal: its program goes on elsewhere, instead of waiting for ever. Method: when the node has no descriptor left,
     it is granted a large sample."""

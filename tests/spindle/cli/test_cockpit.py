@@ -36,6 +36,7 @@ def test_without_its_package(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
         check_installed()
 
 
+@pytest.mark.slow
 def test_an_address_for_others_takes_certificates(cli: Cli, runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1):
         result = cli("cockpit", "--listen", "0.0.0.0:0")

@@ -279,6 +279,7 @@ def test_a_publisher_without_any_node_ends(cli: Cli, runtime_dir: Path) -> None:
             assert code == 6 and b"no other one was there within 0.5 s" in err
 
 
+@pytest.mark.slow
 def test_sizes_left_open_are_the_nodes(cli: Cli, runtime_dir: Path) -> None:
     settings = ["--set", "topics.size_max=1000", "--set", "topics.window=5"]
     with daemons(runtime_dir, 1, settings):
@@ -291,6 +292,7 @@ def test_sizes_left_open_are_the_nodes(cli: Cli, runtime_dir: Path) -> None:
             assert session.declare_topic(TopicSpec("said")).spec.size_max == 2000, "the group's, not the node's"
 
 
+@pytest.mark.slow
 def test_metrics_of_a_daemon(cli: Cli, runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1, ["--metrics", "127.0.0.1:0"]) as (daemon,):
         address = wait_until(lambda: [line for line in daemon.log.splitlines() if "http://" in line], what="address")

@@ -136,6 +136,7 @@ def test_without_going_on(cli: Cli, runtime_dir: Path) -> None:
             assert lines.process.wait(20) == 6
 
 
+@pytest.mark.slow
 def test_how_it_ends(cli: Cli, stand_in: StandInNode) -> None:
     """By the count over all topics, or when nothing comes on any."""
     result = cli("sub", "a/*", "b", "--timeout", 0.2)

@@ -60,6 +60,7 @@ def test_payloads_only(cli: Cli, node: StandInNode, style: str, expected: bytes)
     assert cli("sub", "t", "-c", 2, "-f", style).out.encode() == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [[], ["-c", 0]], ids=["by default", "with 0"])
 def test_without_a_count_it_goes_on(cli: Cli, node: StandInNode, how: list[object]) -> None:
     """0 means the same as for `spindle pub`: for ever. Here until nothing comes, which then is no failure."""

@@ -41,6 +41,7 @@ def test_what_somebody_else_has_deleted_is_there_again_when_it_is_opened(program
                 assert port.topic.spec.size_max == 100
 
 
+@pytest.mark.slow
 def test_who_has_not_declared_it_or_has_deleted_it_does_not_find_it(programs: Attach) -> None:
     with programs() as one, programs() as other:
         one.declare_topic(TopicSpec("u"))

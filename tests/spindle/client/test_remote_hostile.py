@@ -159,6 +159,7 @@ def test_who_says_nonsense_is_cut_off_and_told(remote_host: Host, how: str) -> N
         wait_until(lambda: b"here" in reader.log.take(10_000), LONG_S)
 
 
+@pytest.mark.slow
 def test_a_timestamp_in_the_far_future_is_refused_where_it_decides_something(remote_host: Host) -> None:
     """The application's own library refuses it, or else its node, which says why. Elsewhere it is as good as any."""
     timing = bytes([TIMING_STAMPED, TIMING_WORD, *[0] * 254])
@@ -200,6 +201,7 @@ def test_requests_that_make_no_sense_are_refused(remote_host: Host) -> None:
     assert "before Begin" in early.cut_off()
 
 
+@pytest.mark.slow
 def test_what_an_application_began_and_left_is_given_back(remote_host: Host) -> None:
     """Memory of large samples that were never named; of handed over ones once they are delivered. Requests for
     descriptors, which nobody can be given over a network, leave none open."""

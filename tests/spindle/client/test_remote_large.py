@@ -236,6 +236,7 @@ def test_a_program_turns_to_the_next_node_in_the_middle_of_them(runtime_dir: Pat
             wait_until(lambda: writer._writer.larges._bytes == 0)
 
 
+@pytest.mark.slow
 def test_a_forked_child_can_close_what_its_parent_had(runtime_dir: Path) -> None:
     """Goal: it never waits for a lock that a thread of the parent held, and the parent goes on. Method: fork while all
     locks are held and a loan is open; the child gives it back and closes everything."""

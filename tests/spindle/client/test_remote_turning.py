@@ -109,6 +109,7 @@ def test_a_topic_that_was_declared_is_there_in_the_group_of_a_restart(runtime_di
         assert far.topics()[0].spec.level is Level.VOLATILE
 
 
+@pytest.mark.slow
 def test_what_is_closed_while_a_session_turns_to_a_node_is_closed_there(remote_host: Host) -> None:
     """It was open at the new node already, and nobody else would ever tell that one."""
     with attach_remote([remote_host.address]) as session:

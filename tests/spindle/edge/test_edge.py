@@ -149,6 +149,7 @@ def test_commands_use_it(runtime_dir: Path) -> None:
         assert "node 1" in run("status", *there) and "t" in run("topics", *there)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_programs_that_have_gone(both: tuple[Host, EdgeHost]) -> None:
     """Neither at the edge nor at the node: no descriptor, in whatever way they went."""
     host, edge = both

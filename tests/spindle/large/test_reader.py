@@ -132,6 +132,7 @@ def test_more_than_the_sample_has_ends_the_connection() -> None:
     run(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("what", "length"), [(0, 1), (3, 1), (DATA, 0), (DATA, PIECE_MAX + 1), (LACKING, WHY_MAX + 1)])
 def test_what_is_no_piece_ends_the_connection(what: int, length: int) -> None:
     async def body(source: Source) -> None:
@@ -143,6 +144,7 @@ def test_what_is_no_piece_ends_the_connection(what: int, length: int) -> None:
     run(body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [
     b"", b"SP", PIECE.pack(DATA, 1000, 1, 0), PIECE.pack(DATA, 1000, 1, 0) + bytes(999)])
 def test_an_end_in_the_middle(content: bytes) -> None:

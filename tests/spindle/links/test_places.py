@@ -125,6 +125,7 @@ def test_who_comes_before_a_node_has_started_is_expected_by_nobody(runtime_dir: 
     assert Node(NodeConfig(runtime_dir=runtime_dir))._token_for(DataHello(0, 1, 1, 2, 0, 0, 0)) is None
 
 
+@pytest.mark.slow
 def test_a_forked_child_uses_nothing_of_its_parents_links(runtime_dir: Path) -> None:
     """Every call says why; what is the parent's stays as it is, when the child ends as well."""
     with group_of("one host", runtime_dir, 1) as group:

@@ -160,6 +160,7 @@ def test_taken_id_is_refused() -> None:
     assert first.views[-1].node_ids == (1, 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), before=st.integers(0, 12))
 def test_wishes_outlive_the_leader_that_was_told(seed: int, before: int) -> None:

@@ -68,6 +68,7 @@ def test_of_two_that_are_equally_new_the_group_s_own_counts() -> None:
     assert plan_next(plan.view, later, NOBODY).view is None
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1 << 32), shared=st.booleans(), steps=st.integers(0, 60),
        crash=st.sampled_from([0, 1, 1, 3]))

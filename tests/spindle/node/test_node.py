@@ -399,6 +399,7 @@ async def test_two_that_lose_touch_stop_as_neither_is_a_majority(group: Group) -
             await node.wait_stopped()
 
 
+@pytest.mark.slow
 @with_group
 async def test_join_that_is_never_answered_fails_in_time(group: Group) -> None:
     """A process that listens under a node's name but doesn't serve: the newcomer says so instead of forming a second

@@ -120,6 +120,7 @@ def test_they_come_together_again_whatever_has_happened(local: bool, seed: int) 
     run(local, body)
 
 
+@pytest.mark.slow
 def test_a_stranger_uses_up_no_token(local: bool) -> None:
     """Whoever reaches the listener may send a greeting in another one's name; it must not keep that one out."""
     if local:
@@ -141,6 +142,7 @@ def test_a_stranger_uses_up_no_token(local: bool) -> None:
     run(local, body)
 
 
+@pytest.mark.slow
 def test_an_end_that_was_noticed_late_ends_no_newer_connection(local: bool) -> None:
     """The one notices at once that the data connection has ended, and makes another; then the other one hears of the
     end of the first."""

@@ -119,6 +119,7 @@ def test_an_application_that_says_it_is_a_node_learns_and_changes_nothing(
                 honest.stop()
 
 
+@pytest.mark.slow
 def test_a_user_named_as_a_node_s_may_be_one(runtime_dir: Path) -> None:
     """Goal: [access] nodes admits a user as a node, by name or number, and then not as less than that."""
     runtime_dir.parent.chmod(0o755)

@@ -57,6 +57,7 @@ def test_bytes_cut_at_every_place() -> None:
         assert other.unseal(sealed[:place]) + other.unseal(sealed[place:]) == body
 
 
+@pytest.mark.slow
 @given(bodies=st.lists(st.binary(max_size=40_000), max_size=5), piece=st.integers(1, 20_000))
 @settings(max_examples=60, deadline=None)
 def test_frames_are_the_same_however_their_records_are_cut(bodies: list[bytes], piece: int) -> None:
@@ -87,6 +88,7 @@ def test_any_bytes_are_an_error_or_not_enough(said: bytes, server_side: bool) ->
     assert handshake.identity is None
 
 
+@pytest.mark.slow
 @given(said=st.one_of(st.binary(max_size=40), st.binary(max_size=20).map(lambda more: b"\0\0" + more)))
 @settings(max_examples=100, deadline=None)
 def test_any_verdict_of_somebody_with_a_good_certificate(said: bytes) -> None:

@@ -41,6 +41,7 @@ def test_ready_line_clean_leave_and_nothing_left(runtime_dir: Path) -> None:
     assert not list(runtime_dir.glob("domain-0/*.sock"))
 
 
+@pytest.mark.slow
 def test_names_that_nobody_has_are_warned_of(runtime_dir: Path) -> None:
     """Goal: a slip in [access] is seen at the start, where it lets nobody in. Method: one daemon and its log."""
     with daemons(runtime_dir, 1, ["--set", 'access.users=["root", "rooot"]']) as (daemon,):
@@ -48,6 +49,7 @@ def test_names_that_nobody_has_are_warned_of(runtime_dir: Path) -> None:
     assert '[access] users: "rooot"' in daemon.log and '"root"' not in daemon.log
 
 
+@pytest.mark.slow
 def test_interrupt_while_applications_are_attached(runtime_dir: Path) -> None:
     """Goal: Ctrl-C ends a daemon in order and its applications learn why. Method: SIGINT with a session open."""
     with daemons(runtime_dir, 1) as (daemon,):
@@ -112,6 +114,7 @@ def test_a_late_sighup_insists_on_nothing(runtime_dir: Path) -> None:
         assert two.wait() == 0 and "again" not in two.log
 
 
+@pytest.mark.slow
 def test_started_with_nohup_it_stays(runtime_dir: Path) -> None:
     """Goal: who ignores SIGHUP for it keeps it. Method: as nohup does, then the signal, then work."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -194,6 +197,7 @@ def test_noise_on_the_socket_disturbs_nobody(runtime_dir: Path) -> None:
         assert "Traceback" not in daemon.log
 
 
+@pytest.mark.slow
 def test_a_dead_daemon_is_noticed_within_a_second(runtime_dir: Path) -> None:
     """Goal: NodeGone for blocked calls, at most a second after kill -9. Method: a reader that waits."""
     with daemons(runtime_dir, 1) as (daemon,), attach() as session:
@@ -331,6 +335,7 @@ def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
     assert AccessDenied.exit_code == 4
 
 
+@pytest.mark.slow
 def test_a_start_imports_nothing_that_it_does_not_use(runtime_dir: Path) -> None:
     """Goal: ready below 300 ms from exec. How long it takes is measured by `spindle bench startup`; here is what makes
     it long, the same on every machine. Method: the interpreter's own list of what it imported until the ready line."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from spindle.client.attaching import attach
 from spindle.group.topics import TopicSpec
 from spindle.group.view import View
@@ -20,6 +22,7 @@ from tests.spindle.ports import reader_of
 DEPARTURE = 200
 
 
+@pytest.mark.slow
 def test_the_end_of_a_node_is_said_before_the_next_view_is_there(runtime_dir: Path) -> None:
     """Messages of the next view come behind it only if it is held ready when that may begin. Method: what the topic has
     ready at that moment, and what the reader gets."""

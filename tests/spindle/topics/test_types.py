@@ -167,6 +167,7 @@ async def test_a_member_that_dies_or_leaves_is_not_waited_for(group: Group) -> N
     await nodes[2].stop()
 
 
+@pytest.mark.slow
 @with_group
 async def test_a_member_that_says_nothing_ends_the_opening_and_nothing_is_left(group: Group) -> None:
     nodes = [await group.start(open_timeout_s=0.5) for _ in range(2)]

@@ -122,6 +122,7 @@ def test_commands_of_the_suite_parse() -> None:
         assert context.params["repeat"] == 5
 
 
+@pytest.mark.slow
 def test_suite_table_survives_a_failing_section(monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: one figure that can't be measured is a line that says so. Method: two sections, of which one raises."""
 

@@ -348,6 +348,7 @@ def test_what_it_cannot_do_is_said() -> None:
     cluster.close()
 
 
+@pytest.mark.slow
 def test_clusters_leave_no_memory_behind() -> None:
     """Method: after as many as fill whatever is kept for the next one, further ones add nothing; some end in the middle
     of everything, with writes on their way."""

@@ -49,6 +49,7 @@ def test_costs_of_a_message_are_all_there() -> None:
     assert all(found[name] < 100_000 for name in ("claim_ns", "commit_ns", "send_ns", "deliver_ns"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", measure.FABRICS)
 def test_payload_costs_by_its_bytes(fabric: str) -> None:
     small, large = (measure.payload_ns(size, 3, fabric) for size in (256, 10240))

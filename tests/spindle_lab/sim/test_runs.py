@@ -27,6 +27,7 @@ def test_seeds_hold_every_promise(fabric: str) -> None:
         assert not outcome.failed, f"seed {seed}: {outcome.broken}: {outcome.text}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fabric", ["shared", "copied"])
 def test_a_seed_gives_the_same_run(fabric: str) -> None:
     for seed in range(5):

@@ -44,6 +44,7 @@ def test_the_page_in_the_tree_has_text_and_costs(text: str) -> None:
     assert len(re.findall("^# ", text, re.MULTILINE)) == 1
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_with_all_figures(figures: dict, text: str, tmp_path: Path) -> None:
     """What takes longer, and memory, come from the page: then it is the same to the last letter."""
     slow = {"reads rate": "reads a second, 240 clients, lists, RC", "reads dc rate": "reads a second, the same, DC",
