@@ -32,10 +32,12 @@ class Job:
 
 
 class Waiting:
-    """The queue of one server."""
+    """The queue of one server. `in_order`: of an ordered service, whose servers carry out all calls in the order of the
+    topic; clients have no turns then, since these would depend on when each server reads."""
 
-    def __init__(self, queue_max: int, client_max: int) -> None:
+    def __init__(self, queue_max: int, client_max: int, in_order: bool = False) -> None:
         self._queue_max = queue_max
+        self._in_order = in_order
         self._client_max = client_max
         self._of: collections.OrderedDict[bytes, collections.deque[Job]] = collections.OrderedDict()  # next one first
         self._count = 0
@@ -46,14 +48,15 @@ class Waiting:
 
     def add(self, job: Job) -> str:
         """Why there is no room for it; empty = it waits now."""
-        own = self._of.get(job.client)
+        client = b"" if self._in_order else job.client
+        own = self._of.get(client)
         if self._count >= self._queue_max:
             return f"the server has {self._queue_max} requests waiting, the most that it takes (queue_max)"
         if own is not None and len(own) >= self._client_max:
             return (f"the server has {self._client_max} requests of this client waiting, the most that it takes of one "
                     "(client_max)")
         if own is None:
-            own = self._of[job.client] = collections.deque()
+            own = self._of[client] = collections.deque()
         own.append(job)
         self._count += 1
         return ""

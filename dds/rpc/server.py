@@ -92,7 +92,7 @@ class Server:
         self._lock = threading.Lock()
         self._has_job = threading.Condition(self._lock)  # only workers wait for it: each job wakes one
         self._changed = threading.Condition(self._lock)
-        self._waiting = Waiting(1 << 62, 1 << 62) if self._ordered else Waiting(queue_max, client_max)
+        self._waiting = Waiting(1 << 62, 1 << 62, in_order=True) if self._ordered else Waiting(queue_max, client_max)
         self._waiting_async = Waiting(queue_max, client_max)
         self._running_async = 0
         self._concurrent_max = concurrent_max

@@ -5,6 +5,8 @@ Method: the queue alone, with jobs of several clients.
 
 from __future__ import annotations
 
+import pytest
+
 from dds.rpc.queueing import Job, Waiting
 
 A, B, C = b"a", b"b", b"c"
@@ -27,6 +29,18 @@ def test_clients_are_served_in_turns() -> None:
         assert not waiting.add(job(A, number))
     assert not waiting.add(job(B, 0)) and not waiting.add(job(C, 0)) and not waiting.add(job(B, 1))
     assert taken(waiting) == [(A, 0), (B, 0), (C, 0), (A, 1), (B, 1), (A, 2)] and len(waiting) == 0
+
+
+@pytest.mark.parametrize("taken_between", range(6))
+def test_an_ordered_service_knows_no_turns(taken_between: int) -> None:
+    """Whenever a server reads and carries out, it is in the order in which the calls came."""
+    order = [(b"a", 1), (b"a", 2), (b"b", 1), (b"a", 3), (b"b", 2), (b"b", 3)]
+    waiting, found = Waiting(100, 100, in_order=True), []
+    for k, (client, number) in enumerate(order):
+        assert waiting.add(job(client, number)) == ""
+        if k >= taken_between and (one := waiting.take(0)) is not None:
+            found.append((one.client, one.number))
+    assert found + taken(waiting) == order
 
 
 def test_one_client_alone_is_served_in_order() -> None:

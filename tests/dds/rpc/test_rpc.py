@@ -415,6 +415,28 @@ def test_ordered_calls_are_carried_out_alike_everywhere(two_nodes) -> None:
         assert replicas[0].history == replicas[1].history == replicas[2].history
 
 
+def test_an_ordered_server_that_is_behind_carries_out_what_waits_in_the_same_order(participant) -> None:
+    """Clients have no turns there: those would depend on when a server reads."""
+    gate = threading.Event()
+
+    @service(name="Tally", ordered=True)
+    class Slow(Tally):
+        def put(self, text: str) -> int:
+            assert gate.wait(20)
+            return super().put(text)
+
+    with Server(participant, slow := Slow()) as server, Server(participant, quick := Tally()), \
+            Client(participant, Tally) as first, Client(participant, Tally) as second:
+        assert first.wait_for_servers(2) and second.wait_for_servers(2)
+        calls = [first.put.future(f"a{k}") for k in range(20)]
+        assert [call.result(20) for call in calls] == list(range(1, 21))  # by the quick one
+        assert second.put("b") == 21
+        wait_until(lambda: len(server._waiting) == 20)
+        gate.set()
+        wait_until(lambda: len(slow.history) == 21)
+        assert slow.history == quick.history == [*(f"a{k}" for k in range(20)), "b"]
+
+
 def test_an_ordered_service_has_no_coroutines_and_one_worker(participant) -> None:
     @service(ordered=True)
     class Bad:
