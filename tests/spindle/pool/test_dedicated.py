@@ -156,22 +156,28 @@ def test_where_none_is_to_be_had_it_goes_on_as_before(monkeypatch: pytest.Monkey
         while not asked:
             await talk.some()
         shared = talk.link.peer
-        for _ in range(50):
+        looks = set()
+        while len(looks) < 6:
             await talk.some()
+            looks.add(one.pool._look_at_use_ns)
         assert talk.link.peer == shared and counts(sides) == [1, 1]
         assert len(asked) == 1  # it asks again, but not at once
 
     run(body)
 
 
-def test_it_is_lost_and_the_shared_one_goes_on() -> None:
+@pytest.mark.parametrize("who", ["who has asked for it", "who has given it"])
+def test_it_is_lost_and_the_shared_one_goes_on(who: str) -> None:
     """Its link is cut, as by any end of a connection; the next one gets another."""
     async def body(talk: Talk, sides: tuple[Side, Side]) -> None:
         one, two = sides
         await talk.until_it_has_its_own()
         await until(sides, lambda: counts(sides) == [2, 2])
         whose = next(iter(one.pool._more))
-        await two.pool.do(lambda: two.pool.drop_more((False, life_of(1, 11), whose[2])))
+        if who == "who has given it":
+            await two.pool.do(lambda: two.pool.drop_more((False, life_of(1, 11), whose[2])))
+        else:
+            await one.pool.do(lambda: one.pool.drop_more(whose))
         with pytest.raises(ConnectionEnded, match="connection"):
             while True:
                 await talk.some()
