@@ -12,9 +12,10 @@ import dataclasses
 import pytest
 
 from dds.replicated.agreed import ORIGINS_MAX, Agreed, Check
-from dds.replicated.machine import SPAN_MAX, Phase
+from dds.replicated.machine import SPAN_MAX, Machine, Phase
 from dds.replicated.messages import NONE, Entry, Kind
-from tests.dds.replicated.model import World
+from dds.replicated.object import Carrier
+from tests.dds.replicated.model import Tape, World
 from tests.support import seeds
 
 
@@ -552,3 +553,17 @@ def test_whatever_of_a_logged_object_was_on_disk(seed: int) -> None:
     said = {(entry.origin, entry.number) for entry, _ in world.order[begin:]
             if entry.kind == Kind.COMMAND and entry.lineage == agreed.lineage}
     assert len(said) == agreed.index
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_snapshot_that_does_not_fit(same: bool) -> None:
+    """Of another class it says that there is nothing to wait for; of this one it is nonsense that anybody may have
+    written, and the next one may fit."""
+    carrier = Carrier(Tape, Tape)
+    machine = Machine(b"m" * 16, carrier, 0, 0)
+    donor, lineage = b"d" * 16, b"l" * 16
+    signature = carrier.signature if same else bytes(16)
+    machine.deliver(Entry(Kind.SNAPSHOT, donor, lineage, number=1, body=signature), 1, 10)
+    machine.deliver(Entry(Kind.PIECE, donor, lineage, number=1, parts=1, body=Agreed(lineage).encode(b"\xff")), 2, 10)
+    assert (machine.phase is Phase.STOPPED) == (not same)
+    assert ("another class" in machine.why_stopped) == (not same)
