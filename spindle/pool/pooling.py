@@ -106,7 +106,7 @@ class Pooling:
         self.dedication = Dedication(self.pool)
         self._more: dict[OwnConnection, int] = {}  # connections of single links, of this node and of others
         self._look_at_use_ns = 0
-        self._settling: list[tuple[dict[int, int], Callable[[], None]]] = []  # requests by connection, what follows
+        self._settling: list[tuple[int, dict[int, int], Callable[[], None]]] = []  # life, requests by connection, then
         self.exports = Exports(self.pool, self._settle_all)
         self.exports.directory.memory.seal_writes()
         self._grant = self.regions.whole_grant(self.exports.key)
@@ -302,13 +302,13 @@ class Pooling:
     def settle(self, life: int, then: Callable[[], None]) -> None:
         """Does this once all has completed that was posted to that node until now."""
         posted = {peer: self.regions.on_the_way(peer)[0] for peer, of in self._lives.items() if of == life}
-        self._settling.append((posted, then))
+        self._settling.append((life, posted, then))
         self._look_what_settled()
 
     def _look_what_settled(self) -> None:
         for one in list(self._settling):
-            posted, then = one
-            if all(peer not in self._lives or self.regions.on_the_way(peer)[1] >= until
+            life, posted, then = one
+            if all(self._lives.get(peer) != life or self.regions.on_the_way(peer)[1] >= until
                    for peer, until in posted.items()):
                 self._settling.remove(one)
                 then()
