@@ -94,10 +94,17 @@ class Conduct(Generic[T]):
         return write, [(whom, result) for whom, result in found if whom is not None]
 
     def is_lacking(self, there: set[bytes]) -> bool:
-        """True if a replica counts in the order that isn't among these."""
+        """True if a replica counts in the order that isn't among these, or if it depends on that whether this one may
+        be live: see `must_look`."""
         agreed = self.machine.agreed
-        return self.machine.phase is Phase.LIVE and agreed is not None and not (
+        return self.must_look or self.machine.phase is Phase.LIVE and agreed is not None and not (
             there.issuperset(agreed.live) and there.issuperset(agreed.wants))
+
+    @property
+    def must_look(self) -> bool:
+        """True: replicas of another class are live in the order. Call look_around with those that are there now, by
+        what its node knows, not by what has been heard of that."""
+        return self.machine.must_look
 
     def look_around(self, there: set[bytes]) -> list[Entry]:
         """These replicas are there by now: what to write of those that are not."""

@@ -339,16 +339,24 @@ class Driver:
             self._bury()
         for future, result in settled:
             settle(future, result.error, result.value)
+        self._end_if_stopped()
+        return True
+
+    def _end_if_stopped(self) -> None:
         if self.machine.why_stopped and self._ended is None:
             error = ReplicaDiverged(f"{self.name}: {self.machine.why_stopped}")
             log.error("%s", error)
             self._end(error)
             self._pump.stop_soon()
-        return True
 
     def _bury(self) -> None:
         """Under the lock: replicas that are live in the order and not there have gone."""
         if self._conduct.is_lacking(self._peers.there):
+            if self._conduct.must_look:
+                try:
+                    self._reader._runtime.refresh(self._topic.name)
+                except DDSException:
+                    return  # see time_passed
             self._peers.look()
             self._have_written(self._conduct.look_around(self._peers.there))
 
@@ -359,6 +367,7 @@ class Driver:
         self._must_read_anew()
         with self._lock:
             self._bury()
+        self._end_if_stopped()
 
     def _must_read_anew(self) -> bool:
         if self._pump.has_missed() and self._ended is None and not self._reads_anew:
@@ -371,7 +380,11 @@ class Driver:
     def time_passed(self, now_ns: int) -> int | None:
         if self._reads_anew:
             self._read_anew()
-        return now_ns + int(LOOK_S * 1e9) if self._reads_anew else None
+        if self._conduct.must_look:  # its node could not say who is there
+            with self._lock:
+                self._bury()
+            self._end_if_stopped()
+        return now_ns + int(LOOK_S * 1e9) if self._reads_anew or self._conduct.must_look else None
 
     def _read_anew(self) -> None:
         """From the oldest that the topic has kept, by another reader: nobody can say of this one where its hole is."""

@@ -16,8 +16,10 @@ say of it until they hear of that is no evidence. So who knows that it has read 
 keeps twice as much, and all who speak of an object have come in it, or say that they have no state) goes by that: the
 first GENESIS in it began the object, and if there is none, it writes one.
 
-One class at a time: what is live together has one signature. Whoever says that it is live with another one is not, and
-stops when it reads that. A later version of a class goes on with the state when no replica of the earlier one is live.
+One class at a time: what is live together has one signature. Whoever says that it is live with another one is not.
+When it reads that, it looks who is there: if nobody is of those that are live in the order (they were killed all at
+once, and who was left to say that?), it says that they are gone, and again that it is live; otherwise it stops. So a
+later version of a class goes on with the state when no replica of the earlier one is there.
 
 Rules: whatever an entry does depends on the order alone. A command is carried out once, though it may be in the order
 twice: each replica numbers its own. A replica that isn't live writes nothing that others could take for the object's.
@@ -159,6 +161,7 @@ class Machine:
         self._snapshots = 0
         self._begins_snapshot = False  # our SNAPSHOT is on its way
         self._buried: set[bytes] = set()  # whose GONE is on its way
+        self._refused = False  # those that are live in the order are of another class: are they there?
         self._effects = Effects()
 
     # --- what the program and the world say
@@ -177,18 +180,30 @@ class Machine:
         """A command of ours, made again for the object as it is now."""
         return dataclasses.replace(command, lineage=self._lineage)
 
+    @property
+    def must_look(self) -> bool:
+        """True: it waits for present(), with those that are there now."""
+        return self._refused
+
     def present(self, replicas: set[bytes]) -> list[Entry]:
         """These replicas are there: what to write about those that should be and are not."""
-        if self.phase is not Phase.LIVE or self.agreed is None:
+        if self.agreed is None or not (self.phase is Phase.LIVE or self._refused):
             return []
+        if self._refused and not replicas.isdisjoint(self.agreed.live):
+            self._stop(f"what is live under this name is of {ANOTHER_CLASS}")
+            return [self._entry(Kind.GONE, body=self.me)]
         gone = [one for one in (*self.agreed.live, *self.agreed.wants)
                 if one not in replicas and one not in self._buried and one != self.me]
         self._buried.update(gone)
-        return [self._entry(Kind.GONE, body=one) for one in gone]
+        write = [self._entry(Kind.GONE, body=one) for one in gone]
+        if self._refused:
+            self._refused = False
+            write.append(self._entry(Kind.LIVE, body=self._target.signature))
+        return write
 
     def leave(self) -> Entry:
         """What to write last."""
-        self.phase = Phase.STOPPED
+        self._stop(self.why_stopped)
         return self._entry(Kind.GONE, body=self.me)
 
     def reattached(self) -> list[Entry]:
@@ -197,7 +212,7 @@ class Machine:
         Nobody can rely on what it had begun: to the others it goes, and comes back.
         """
         self._buried.clear()
-        self._begins_snapshot = False
+        self._begins_snapshot = self._refused = False
         return [self._entry(Kind.GONE, body=self.me), self.join()]
 
     def lose_place(self) -> list[Entry]:
@@ -218,6 +233,7 @@ class Machine:
         self.phase = Phase.READING
         self._forget_backlog()
         self._begins_snapshot = False
+        self._refused = False
         self._buried.clear()
 
     @property
@@ -411,9 +427,7 @@ class Machine:
         if not agreed.live:
             agreed.signature = signature
         elif signature != agreed.signature:
-            if origin == self.me and self.phase is Phase.ENTERING:
-                self._send(Kind.GONE, body=self.me)
-                self._stop(f"what is live under this name is of {ANOTHER_CLASS}")
+            self._refused = self._refused or (origin == self.me and self.phase is Phase.ENTERING)
             return
         if origin not in agreed.live:
             agreed.live.append(origin)
@@ -493,6 +507,7 @@ class Machine:
     def _stop(self, why: str) -> None:
         self.phase = Phase.STOPPED
         self.why_stopped = why
+        self._refused = False
 
     @property
     def _lineage(self) -> bytes:

@@ -38,12 +38,23 @@ class Tape(Object):
         self.gone.append(replica)
 
 
+class LaterTape(Tape):
+    """A later version of it."""
+
+    @command
+    def wipe(self) -> None:
+        self.marks.clear()
+
+
+LaterTape.__name__ = "Tape"
+
+
 class Reader:
     """One replica: where it stands in the order, and what it has written that isn't in the order yet."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: World, number: int, kind: type[Tape] = Tape) -> None:
         self.world = world
-        self.carrier = Carrier(Tape, Tape)
+        self.carrier = Carrier(kind, kind)
         self.conduct: Conduct[str] = Conduct(
             number.to_bytes(16, "big"), self.carrier, world.check_every, world.snapshot_every, world.piece)
         self.machine = self.conduct.machine
@@ -112,8 +123,8 @@ class World:
     def alive(self) -> list[Reader]:
         return [one for one in self.readers if one.alive]
 
-    def come(self) -> Reader:
-        one = Reader(self, len(self.readers) + 1)
+    def come(self, kind: type[Tape] = Tape) -> Reader:
+        one = Reader(self, len(self.readers) + 1, kind)
         self.readers.append(one)
         return one
 
