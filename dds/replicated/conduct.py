@@ -97,8 +97,8 @@ class Conduct(Generic[T]):
         """True if a replica counts in the order that isn't among these, or if it depends on that whether this one may
         be live: see `must_look`."""
         agreed = self.machine.agreed
-        return self.must_look or self.machine.phase is Phase.LIVE and agreed is not None and not (
-            there.issuperset(agreed.live) and there.issuperset(agreed.wants))
+        return self.must_look or (self.machine.phase is Phase.LIVE and agreed is not None and not (
+            there.issuperset(agreed.live) and there.issuperset(agreed.wants)))
 
     @property
     def must_look(self) -> bool:

@@ -12,10 +12,9 @@ import dataclasses
 import pytest
 
 from dds.replicated.agreed import ORIGINS_MAX, Agreed, Check
-from dds.replicated.machine import SPAN_MAX, Machine, Phase
+from dds.replicated.machine import SPAN_MAX, Phase
 from dds.replicated.messages import NONE, Entry, Kind
-from dds.replicated.object import Carrier
-from tests.dds.replicated.model import LaterTape, Tape, World
+from tests.dds.replicated.model import World
 from tests.support import seeds
 
 
@@ -553,77 +552,3 @@ def test_whatever_of_a_logged_object_was_on_disk(seed: int) -> None:
     said = {(entry.origin, entry.number) for entry, _ in world.order[begin:]
             if entry.kind == Kind.COMMAND and entry.lineage == agreed.lineage}
     assert len(said) == agreed.index
-
-
-@pytest.mark.parametrize("same", [True, False])
-def test_a_snapshot_that_does_not_fit(same: bool) -> None:
-    """Of another class it says that there is nothing to wait for; of this one it is nonsense that anybody may have
-    written, and the next one may fit."""
-    carrier = Carrier(Tape, Tape)
-    machine = Machine(b"m" * 16, carrier, 0, 0)
-    donor, lineage = b"d" * 16, b"l" * 16
-    signature = carrier.signature if same else bytes(16)
-    machine.deliver(Entry(Kind.SNAPSHOT, donor, lineage, number=1, body=signature), 1, 10)
-    machine.deliver(Entry(Kind.PIECE, donor, lineage, number=1, parts=1, body=Agreed(lineage).encode(b"\xff")), 2, 10)
-    assert (machine.phase is Phase.STOPPED) == (not same)
-    assert ("another class" in machine.why_stopped) == (not same)
-
-
-@pytest.mark.parametrize("left", ["nobody", "one", "one that says so late"])
-def test_a_later_version_after_all_were_killed_at_once(left: str) -> None:
-    """Goal: nobody was left to say that they have gone, so it looks who is there, and goes on with the state; if one of
-    the earlier version is there, it stops, and changes nothing."""
-    world = World(1, snapshot_every=1 << 16)
-    earlier = [world.come() for _ in range(3)]
-    world.settle()
-    earlier[0].command("a")
-    world.settle()
-    for one in earlier:
-        one.alive = left == "one" and one is earlier[1]
-    later = [world.come(LaterTape) for _ in range(2)]
-    if left == "one that says so late":
-        for one in later:  # each reads that it isn't live before it looks around
-            one.read(99)
-            one.write(1)
-            one.read(99)
-            one.write(1)
-            one.read(99)
-            assert one.machine.must_look
-        third = world.come()
-        for _ in range(3):
-            third.read(99)
-            third.write(1)
-        assert third.machine.phase is Phase.LIVE or third.outbox == []
-    world.settle()
-    if left == "nobody":
-        assert [one.machine.phase for one in later] == [Phase.LIVE] * 2
-        assert later[0].carrier.object.marks == earlier[0].carrier.object.marks != []
-        assert later[0].machine.agreed.live == [one.machine.me for one in later]
-        assert later[0].carrier.object.gone == [one.machine.me for one in earlier]
-    else:
-        assert [one.machine.phase for one in later] == [Phase.STOPPED] * 2
-        assert all("another class" in one.machine.why_stopped for one in later)
-        alive = [one for one in world.alive if one not in later]
-        assert [one.machine.phase for one in alive] == [Phase.LIVE]
-        assert alive[0].carrier.object.marks == earlier[0].carrier.object.marks
-
-
-def test_two_versions_look_around_at_once() -> None:
-    """Goal: after all were killed, an earlier and a later one come; one of them is live, the other one stops."""
-    for seed in range(200):
-        world = World(seed, snapshot_every=1 << 16)
-        for one in [world.come() for _ in range(2)]:
-            one.command("a")
-        world.settle()
-        for one in world.readers:
-            one.alive = False
-        for _ in range(world.random.randrange(2, 5)):
-            world.come(world.random.choice((Tape, LaterTape)))
-        for _ in range(world.random.randrange(60)):
-            one = world.random.choice(world.alive)
-            world.random.choice((one.look_around, lambda one=one: one.write(1), lambda one=one: one.read(2)))()
-        world.settle()
-        live = [one for one in world.alive if one.machine.phase is Phase.LIVE]
-        assert len({one.carrier.signature for one in live}) == 1
-        assert all(one.machine.phase in (Phase.LIVE, Phase.STOPPED) for one in world.alive)
-        assert live[0].carrier.object.marks == world.readers[0].carrier.object.marks

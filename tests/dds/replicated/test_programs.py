@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dds import DataReader, DDSException, DDSUnacknowledged, DomainParticipant, Topic, duration
-from dds.replicated import Replica, ReplicaDiverged, command
+from dds import DDSException, DDSUnacknowledged, DomainParticipant, duration
+from dds.replicated import Replica
 from dds.replicated.machine import Phase
 from dds.replicated.messages import NONE, Entry, Kind
 from dds.rpc import OutcomeUnknown
@@ -235,51 +234,6 @@ def test_a_logged_object_outlives_all(runtime_dir, tmp_path) -> None:
                 program.kill()
             for node in nodes:
                 node.kill()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes_too", [True, False])
-def test_a_later_version_of_a_logged_object_whose_replicas_were_killed_at_once(runtime_dir, tmp_path, nodes_too
-                                                                               ) -> None:
-    """Goal: it goes on with the state. Method: kill -9 of all programs, and of all nodes; a reader keeps the topic."""
-    journal = ["--journal-dir", str(tmp_path / "journal")]
-    with daemons(runtime_dir, 2, journal) as nodes, programs(str(runtime_dir), 1, 2, logged=True) as (one, two), \
-            DomainParticipant(runtime_dir=runtime_dir, node_id=1) as participant:
-        assert one.ask("append early 0") == "1" and two.ask("append early 1") == "2"
-        reader = DataReader(participant, Topic(participant, "ledger_Replicated", Entry))
-        for program in (one, two):
-            program.kill()
-        if nodes_too:
-            for node in nodes:
-                node.kill()
-        else:
-            later_version_goes_on(participant)
-        reader.close()
-    if nodes_too:
-        with daemons(runtime_dir, 2, journal), DomainParticipant(runtime_dir=runtime_dir) as participant:
-            later_version_goes_on(participant)
-
-
-def later_version_goes_on(participant) -> None:
-    """Programs that were killed a moment ago may still count; that ends by itself."""
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            with Replica(participant, "ledger", LaterLedger, logged=True) as ledger:
-                assert ledger.all() == ["early 0", "early 1"] and ledger.pop() == "early 1"
-                assert ledger.replicas() == [ledger.id]
-            return
-        except ReplicaDiverged:
-            assert time.monotonic() < deadline
-
-
-class LaterLedger(Ledger):
-    @command
-    def pop(self) -> str:
-        return self.lines.pop()
-
-
-LaterLedger.__name__ = "Ledger"
 
 
 @pytest.mark.slow
