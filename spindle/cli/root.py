@@ -175,6 +175,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         code = _pipe_broken()
+    except OSError as error:
+        code = _fail(f"standard output: {error.strerror}", code or EXIT_FAILED)
+        _drop_output()
     sys.exit(code)
 
 
@@ -239,12 +242,23 @@ def _explained(error: Exception) -> tuple[str, int]:
     if any(kind.__name__ == "CoreError" for kind in type(error).__mro__):
         return str(error), EXIT_FAILED
     if isinstance(error, OSError):
-        named = f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        where = error.filename or ("standard output" if _is_of_output(error) else "")
+        named = f"{where}: {error.strerror}" if where and error.strerror else str(error)
         return named or type(error).__name__, EXIT_FAILED
     if isinstance(error, UnicodeEncodeError) and error.encoding == "utf-8":  # bytes of an argument or the environment
         return f"{error.object[:40]!r} is no text in UTF-8", EXIT_USAGE
     text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"
     return text, EXIT_INTERNAL
+
+
+def _is_of_output(error: OSError) -> bool:
+    """True if what failed was writing to standard output: the error itself names no file."""
+    frames = error.__traceback__
+    names = set()
+    while frames is not None:
+        names.add(frames.tb_frame.f_globals.get("__name__"))
+        frames = frames.tb_next
+    return not names.isdisjoint(("click.utils", "rich.console"))
 
 
 def _fail(message: str, code: int) -> int:
@@ -256,6 +270,10 @@ def _fail(message: str, code: int) -> int:
 
 
 def _pipe_broken() -> int:
-    # what is still buffered has no reader; without this the interpreter complains at exit
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return EXIT_BROKEN_PIPE
+
+
+def _drop_output() -> None:
+    """What is still buffered has nowhere to go; without this the interpreter complains at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

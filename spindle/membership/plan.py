@@ -194,7 +194,8 @@ def _declare(drafts: _Drafts, wanted: TopicSpec, state: tuple[int, int]) -> None
         free = set(range(1, TOPICS_MAX + 1)) - used
         if not free:
             raise TopicLimit(f"topic {spec.name!r} cannot be declared: the group has {TOPICS_MAX} topics, which is the "
-                             "limit; delete some that nobody uses, or use another domain")
+                             "limit; delete some that nobody uses (`spindle topics --delete`, names or patterns), or "
+                             "use another domain")
         topic_id = min(free)
     described = sum(_described_bytes(draft.spec) for draft in drafts.topics()) + _described_bytes(spec)
     if described > TOPICS_BYTES_MAX:

@@ -201,6 +201,10 @@ async def _run(config: NodeConfig, face: Face) -> None:
 
         await serve_edge(config, stopping, face)
         return
+    if config.journal_dir is not None:
+        from spindle.joining.bootstrap import check_journal_dir
+
+        check_journal_dir(config.journal_dir)
     face.starting(f"looking for the group of domain {config.domain_id}")
     if config.rejoin:
         await _serve_lives(config, stopping, face)

@@ -277,3 +277,13 @@ def test_interrupt_has_its_exit_code(tmp_path: Path) -> None:
         os.close(writer)
         assert process.returncode == root.EXIT_INTERRUPTED
         assert process.stderr is not None and b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.parametrize("what", ["import click; click.echo('text')", "import sys; sys.stdout.write('text')"])
+def test_an_output_that_is_full_is_named(what: str) -> None:
+    """Method: a command that prints to /dev/full, at once or in the buffer that is written at the end."""
+    code = f"from spindle.cli import root\ndef go(args):\n    {what}\nroot._invoke = go\nroot.main([])"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
+                              env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"})
+    assert (done.returncode, done.stderr) == (1, "spindle: standard output: No space left on device\n")

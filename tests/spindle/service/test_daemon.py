@@ -21,8 +21,9 @@ from pathlib import Path
 import pytest
 
 from spindle.client import attach
-from spindle.errors import AccessDenied, GroupSilent, NodeStopped, SpindleError
+from spindle.errors import AccessDenied, GroupSilent, JournalError, NodeStopped, SpindleError
 from spindle.group.topics import TopicSpec
+from spindle.joining.bootstrap import check_journal_dir
 from spindle.service.daemon import SAME_REQUEST_S
 from spindle.transport.wire import HEADER
 from spindle_core.errors import NodeGone
@@ -39,6 +40,20 @@ def test_ready_line_clean_leave_and_nothing_left(runtime_dir: Path) -> None:
             assert session.status()["pid"] == daemon.pid
         assert daemon.terminate() == 0
     assert not list(runtime_dir.glob("domain-0/*.sock"))
+
+
+def test_a_slip_in_the_journal_directory_is_told_at_the_start(tmp_path: Path) -> None:
+    """Method: a file in its way, and one above it. What need not be there yet, and can be made, is none."""
+    file = tmp_path / "file"
+    file.touch()
+    (tmp_path / "dangling").symlink_to(tmp_path / "gone" / "away")
+    for slip in (file, file / "below", tmp_path / "dangling"):
+        with pytest.raises(JournalError, match="no journals can be kept .*is no directory; choose another"):
+            check_journal_dir(slip)
+    check_journal_dir(tmp_path / "not" / "yet")
+    done = subprocess.run([sys.executable, "-m", "spindle.cli", "daemon", "--journal-dir", str(file)], text=True,
+                          capture_output=True, timeout=60)
+    assert done.returncode == JournalError.exit_code and "is no directory" in done.stderr
 
 
 @pytest.mark.slow
