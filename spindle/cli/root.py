@@ -176,7 +176,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         code = _pipe_broken()
     except OSError as error:
-        code = _fail(f"standard output: {error.strerror}", code or EXIT_FAILED)
+        code = code or _fail(f"standard output: {error.strerror}", EXIT_FAILED)
         _drop_output()
     sys.exit(code)
 

@@ -24,7 +24,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spindle.errors import AccessDenied, ConfigError, JoinFailed, JournalError, NodeIdTaken, SpindleError
+from spindle.errors import AccessDenied, ConfigError, JoinFailed, NodeIdTaken, SpindleError
 from spindle.group.view import SHM, TCP, VERBS
 from spindle.transport.local import connect
 
@@ -72,20 +72,6 @@ def prepare_directory(config: NodeConfig) -> None:
         config.domain_dir.chmod(mode | (found.st_mode & (stat.S_ISGID | stat.S_IRWXG) if config.node_users else 0))
         if config.runtime_dir.stat().st_uid == os.geteuid() and config.admits_others:
             config.runtime_dir.chmod(config.runtime_dir.stat().st_mode | 0o055)
-
-
-def check_journal_dir(directory: Path) -> None:
-    """A slip in [journal] dir is told at the start, not with the first logged topic. What may pass (a full disk, a file
-    system that isn't mounted yet) is no reason not to start. Raises JournalError."""
-    existing = directory
-    while not os.path.lexists(existing) and existing != existing.parent:
-        existing = existing.parent
-    if not existing.is_dir():
-        raise JournalError(f"no journals can be kept in {directory}: {existing} is no directory; choose another "
-                           "[journal] dir")
-    if not os.access(existing, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise JournalError(f"no journals can be kept in {directory}: uid {os.geteuid()} may not write in {existing}; "
-                           "give it that right, or choose another [journal] dir")
 
 
 def host_mark(config: NodeConfig) -> bytes:

@@ -202,7 +202,7 @@ async def _run(config: NodeConfig, face: Face) -> None:
         await serve_edge(config, stopping, face)
         return
     if config.journal_dir is not None:
-        from spindle.joining.bootstrap import check_journal_dir
+        from spindle.config.directories import check_journal_dir
 
         check_journal_dir(config.journal_dir)
     face.starting(f"looking for the group of domain {config.domain_id}")

@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 
 from spindle.client import attach
+from spindle.config.directories import check_journal_dir
 from spindle.errors import AccessDenied, GroupSilent, JournalError, NodeStopped, SpindleError
 from spindle.group.topics import TopicSpec
-from spindle.joining.bootstrap import check_journal_dir
 from spindle.service.daemon import SAME_REQUEST_S
 from spindle.transport.wire import HEADER
 from spindle_core.errors import NodeGone
@@ -48,7 +48,7 @@ def test_a_slip_in_the_journal_directory_is_told_at_the_start(tmp_path: Path) ->
     file.touch()
     (tmp_path / "dangling").symlink_to(tmp_path / "gone" / "away")
     for slip in (file, file / "below", tmp_path / "dangling"):
-        with pytest.raises(JournalError, match="no journals can be kept .*is no directory; choose another"):
+        with pytest.raises(JournalError, match=r"no journals can be kept .*is no directory; choose another"):
             check_journal_dir(slip)
     check_journal_dir(tmp_path / "not" / "yet")
     done = subprocess.run([sys.executable, "-m", "spindle.cli", "daemon", "--journal-dir", str(file)], text=True,
@@ -318,6 +318,7 @@ def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
         import google.protobuf.message, spindle.group.codec, spindle.config.settings  # while they can be read
         import spindle_core.counters, spindle_core.inbox_writer, spindle_core.memory, spindle_core.reader
         from spindle.client import attach
+from spindle.config.directories import check_journal_dir
         from spindle.group.topics import TopicSpec
         from spindle.errors import AccessDenied
         os.setgroups([])
