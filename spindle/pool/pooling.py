@@ -29,7 +29,7 @@ from spindle_core.fabric.regions.tcp import TcpPart
 from spindle_core.links.dedication import LOOK_NS, Dedication
 from spindle_core.links.driver import Driver
 from spindle_core.links.exports import Exports
-from spindle_core.links.finder import FULL, Finder
+from spindle_core.links.finder import FULL, UNMAPPED, Finder
 from spindle_core.links.pool import Pool
 from spindle_core.memory import Mapping
 from spindle_core.slices import ask_for_short_slices
@@ -433,6 +433,8 @@ class Pooling:
         def opened(handle: int, _why: str) -> None:
             if handle >= 0:
                 link.answer("done", handle, size, rights)
+            elif handle == UNMAPPED:  # not any more: others were mapped meanwhile
+                self.finder.look_up(link.node, name, time.monotonic_ns(), partial(self._found, link, name, change))
             elif handle == FULL:
                 link.answer("wrong", errno.ENOSPC)
             else:

@@ -61,6 +61,21 @@ cdef void arm(const driver_t *d, bint asleep) noexcept nogil:
             d.armed[i].wake(d.armed[i].self)
 
 
+cdef uint64_t lie_down(driver_t *d, pool_t *s, uint64_t now, uint64_t until_ns) noexcept nogil:
+    """Says that the thread sleeps, and looks once more: until when it may sleep at `poller`. rise() ends it."""
+    fall_asleep(d.bell)
+    arm(d, True)
+    # What was submitted before the sleep was visible is found in this look.
+    if run_pool(s, now) or wanted(d, s):
+        return now
+    return max(now, next_retry(s, min(until_ns, now + <uint64_t>SLEEP_MAX_NS)))
+
+
+cdef void rise(driver_t *d) noexcept nogil:
+    arm(d, False)
+    wake_up(d.bell)
+
+
 cdef void drive_pool(driver_t *d, pool_t *s, uint64_t until_ns, uint64_t spin_ns) noexcept nogil:
     cdef uint64_t now = monotonic_ns(), busy_until = now + spin_ns, wake_ns
     while True:
@@ -69,14 +84,10 @@ cdef void drive_pool(driver_t *d, pool_t *s, uint64_t until_ns, uint64_t spin_ns
         if wanted(d, s) or now >= until_ns:
             return
         if now >= busy_until:
-            fall_asleep(d.bell)
-            arm(d, True)
-            # What was submitted before the sleep was visible is found in this look.
-            if not run_pool(s, now) and not wanted(d, s):
-                wake_ns = next_retry(s, min(until_ns, now + <uint64_t>SLEEP_MAX_NS))
-                event_sleep(d.poller, <int>((wake_ns - now + 999999) // 1000000) if wake_ns > now else 0)
-            arm(d, False)
-            wake_up(d.bell)
+            wake_ns = lie_down(d, s, now, until_ns)
+            if wake_ns > now:
+                event_sleep(d.poller, <int>((wake_ns - now + 999999) // 1000000))
+            rise(d)
             busy_until = monotonic_ns() + spin_ns
         else:
             cpu_relax()
@@ -130,8 +141,36 @@ cdef class Driver:
         cdef uint64_t until = monotonic_ns() + <uint64_t>(timeout_s * 1e9), spin = <uint64_t>(spin_s * 1e9)
         with nogil:
             drive_pool(&self.state, self.pool.state, until, spin)
+        self.heard_call()
+
+    # ---- the parts of drive(), for who waits in another way and has another clock (the simulator) ----
+
+    def heard_call(self):
+        """What call() said was heard."""
         u32_store_release(&self.state.called, 0)
         event_clear(self.state.own_fd)
+
+    def fileno(self):
+        """Readable when something wakes the thread."""
+        return self.state.poller
+
+    @property
+    def wanted(self):
+        """drive() would end: somebody else than the pool has something to do."""
+        return wanted(&self.state, self.pool.state)
+
+    def step(self, uint64_t now_ns):
+        """One run of the pool; how much that was."""
+        return run_pool(self.pool.state, now_ns)
+
+    def lie_down(self, uint64_t now_ns, uint64_t until_ns):
+        """The last look before a sleep: until when (ns) it may be, `now_ns`: there is something to do. Then rise()."""
+        return lie_down(&self.state, self.pool.state, now_ns, until_ns)
+
+    def rise(self):
+        """After a sleep: takes what has woken the thread, and looks by itself again."""
+        event_sleep(self.state.poller, 0)
+        rise(&self.state)
 
     def close(self):
         """Idempotent."""

@@ -26,6 +26,7 @@ READ, WRITE = 1, 2  # of the rights in a grant (regions.pxd)
 READS_MAX = 64  # lookups on the way at a time; others wait
 TRIES_MAX = 100  # of an entry that is always being written
 FULL = -2  # in place of a handle: of the link or the pool no more are to be had
+UNMAPPED = -3  # the same: the region is of this host, and not mapped here (any more)
 CACHE_MAX = 4096  # regions that are remembered
 
 Found = Callable[[Entry | None, str], None]
@@ -169,8 +170,8 @@ class Finder:
 
     def open(self, link: Link, name: str, now_ns: int, opened: Callable[[int, str], None], change: bool = True) -> None:
         """Lets a link use a region of its node; without `change` it can only read. Calls `opened` with the handle, or
-        with -1 or FULL and why not: at once if the region is known, else from advance(). ValueError for what can't be a
-        name."""
+        with -1, FULL or UNMAPPED and why not: at once if the region is known, else from advance(). ValueError for what
+        can't be a name."""
         self.look_up(link.node, name, now_ns, partial(self._open_found, link, name, opened, change))
 
     def _open_found(self, link: Link, name: str, opened: Callable[[int, str], None], change: bool,
@@ -187,7 +188,7 @@ class Finder:
         if self._regions.part_of(link.peer) == "shm":
             memory = self._mapping_of(link.node, key)
             if memory is None:
-                opened(-1, f"region {name!r} of this host can't be mapped yet")
+                opened(UNMAPPED, f"region {name!r} of this host is not mapped here")
                 return
         _, until_ns = self._cache[link.node, name]
         try:
@@ -229,5 +230,7 @@ class Finder:
                 continue
             self.look_up(link.node, known[0], now_ns, partial(self._renewed, link, handle, known))
         while self._queue and self._slots:
-            if not self._post(self._queue.pop(0), now_ns):
+            lookup = self._queue.pop(0)
+            if not self._post(lookup, now_ns):
+                self._queue.insert(0, lookup)
                 break

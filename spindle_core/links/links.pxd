@@ -6,8 +6,9 @@ one node, over a physical connection of the pool that other links use as well.
 
 - Opening a link makes no connection: the pool has one to each node. So its cost is a place in a table.
 - A user submits lists of requests and takes completions, in memory that it shares with the pool. What it writes there
-  is read once and checked: region, range, operation, own memory, room. A wrong list completes as `wrong` to who
-  submitted it; nothing of it happens, and nobody else notices.
+  is read once and checked: region, range, operation, own memory, room. Of a wrong list nothing happens, and nobody
+  else notices: the request that breaks a rule completes as `wrong`, what else is signalled of the list as `after`. So
+  does a list with a region in it that has ended, of which the user has known.
 - Users take turns: in each round one list of each. Nobody's flood stops another one: what the way has no room for waits
   in its own ring, and a ring that is full is its user's alone.
 - Completions reach their owner in the order in which it submitted. Those of a link that was closed reach nobody.

@@ -15,6 +15,7 @@ from spindle_core.fabric.regions.flights cimport post, tell
 from spindle_core.fabric.regions.regions cimport (
     LIST_MAX,
     NO_PEER,
+    REQUEST_AFTER,
     REQUEST_DONE,
     REQUEST_ENDED,
     REQUEST_READ,
@@ -174,11 +175,34 @@ cdef void answered(link_t *link, uint64_t count, uint32_t status) noexcept nogil
     took(link, n)
 
 
-cdef bint wrong(link_t *link, uint64_t n, uint64_t cookie, int error) noexcept nogil:
-    """A list breaks a rule: all of it is taken, and its user told of the one that does."""
+cdef bint fail_list(link_t *link, uint64_t n, uint64_t bad, uint32_t status, uint64_t value) noexcept nogil:
+    """Nothing of the next n submissions happens, a list, for what is said of one of them: so it completes, signalled or
+    not. The others that are signalled complete as `after`, as when a request fails at the owner. False where there is
+    no room for that yet."""
+    cdef uint64_t i, signalled = 0, count = 0
+    cdef const link_request *r
+    for i in range(n):
+        r = &link.user.requests[(link.taken + i) & (LINK_REQUESTS_MAX - 1)]
+        if i == bad or i == n - 1 or r.flags & REQUEST_SIGNALLED:
+            signalled |= <uint64_t>1 << i
+            count += 1
+    if link.asker.head - link.asker.tail + link.asker.promised + count > link.asker.capacity:
+        return False
+    for i in range(n):
+        r = &link.user.requests[(link.taken + i) & (LINK_REQUESTS_MAX - 1)]
+        if i == bad:
+            tell(&link.asker, NO_PEER, r.cookie, status, value)
+        elif signalled & (<uint64_t>1 << i):
+            tell(&link.asker, NO_PEER, r.cookie, REQUEST_AFTER, 0)
+    took(link, n)
+    return True
+
+
+cdef bint wrong(link_t *link, uint64_t cookie, int error) noexcept nogil:
+    """The next submission breaks a rule: its user is told."""
     if not complete(link, cookie, LINK_WRONG, <uint64_t>error):
         return False
-    took(link, n)
+    took(link, 1)
     return True
 
 
@@ -217,15 +241,12 @@ cdef bint serve_list(pool_t *s, link_t *link, uint64_t n, uint64_t now_ns) noexc
         q.cookie = r.cookie
         q.local = NULL
         if r.left != n - 1 - i or r.kind < REQUEST_READ or r.kind >= LINK_SEND:
-            return wrong(link, n, r.cookie, EINVAL)
+            return fail_list(link, n, i, LINK_WRONG, EINVAL)
         if r.region >= HANDLES_MAX or not link.handles[r.region].open:
-            return wrong(link, n, r.cookie, ENOENT)
+            return fail_list(link, n, i, LINK_WRONG, ENOENT)
         h = &link.handles[r.region]
         if h.ended:
-            if not complete(link, r.cookie, REQUEST_ENDED, 0):
-                return False
-            took(link, n)
-            return True
+            return fail_list(link, n, i, REQUEST_ENDED, 0)
         if now_ns >= h.lease_ns:
             if errand(s, link, ERRAND_LEASE, r.region):
                 link.waits = 1
@@ -236,7 +257,7 @@ cdef bint serve_list(pool_t *s, link_t *link, uint64_t n, uint64_t now_ns) noexc
         if r.kind <= REQUEST_WRITE or r.buffer != BUFFERS_MAX:
             q.local = own_memory(link, &r, r.kind != REQUEST_WRITE)
             if q.local == NULL:
-                return wrong(link, n, r.cookie, EFAULT)
+                return fail_list(link, n, i, LINK_WRONG, EFAULT)
         total += r.length
     if link.atomics_peer != NO_PEER:
         if atomics != link.on_atomics:
@@ -252,7 +273,7 @@ cdef bint serve_list(pool_t *s, link_t *link, uint64_t n, uint64_t now_ns) noexc
         break_link(link, BROKEN_CONNECTION)
         return True
     if status < 0:
-        return wrong(link, n, requests[bad].cookie, -status)
+        return fail_list(link, n, bad, LINK_WRONG, <uint64_t>-status)
     link.requests += n
     link.bytes += total
     took(link, n)
@@ -263,13 +284,13 @@ cdef bint serve_ask(pool_t *s, link_t *link, const link_request *r) noexcept nog
     """Something that the pool's user answers (answer_ask): until then the link takes nothing else."""
     if r.kind == LINK_FIND:
         if r.length == 0 or r.length > NAME_SIZE_MAX:
-            return wrong(link, 1, r.cookie, ENAMETOOLONG)
+            return wrong(link, r.cookie, ENAMETOOLONG)
         if link.peer == NO_PEER:
-            return wrong(link, 1, r.cookie, ENOTCONN)
+            return wrong(link, r.cookie, ENOTCONN)
         if own_memory(link, r, True) == NULL or link.buffers[r.buffer].size - r.buffer_offset < FOUND_SIZE:
-            return wrong(link, 1, r.cookie, EFAULT)
+            return wrong(link, r.cookie, EFAULT)
     elif r.region >= HANDLES_MAX or not link.handles[r.region].open:
-        return wrong(link, 1, r.cookie, ENOENT)
+        return wrong(link, r.cookie, ENOENT)
     if link.asker.head - link.asker.tail + link.asker.promised >= link.asker.capacity:
         return False
     if errand(s, link, ERRAND_ASK, 0):
@@ -290,9 +311,9 @@ cdef bint serve_receive(link_t *link, const link_request *r) noexcept nogil:
     cdef posted_t *p
     cdef char *at = own_memory(link, r, True)
     if at == NULL or r.length == 0:
-        return wrong(link, 1, r.cookie, EFAULT)
+        return wrong(link, r.cookie, EFAULT)
     if link.posted_head - link.posted_tail + link.fetching >= POSTED_MAX:
-        return wrong(link, 1, r.cookie, EAGAIN)
+        return wrong(link, r.cookie, EAGAIN)
     p = &link.posted[link.posted_head & (POSTED_MAX - 1)]
     p.at = at
     p.length = r.length
@@ -316,13 +337,13 @@ cdef bint serve_sends(pool_t *s, link_t *link, const link_request *first, uint64
     if now_ns < link.retry_ns:
         return False
     if first.offset > PORTS_MAX or link.peer == NO_PEER:
-        return wrong(link, 1, first.cookie, EINVAL)
+        return wrong(link, first.cookie, EINVAL)
     if link.sends_to and first.offset and first.offset != link.sends_to:
-        return wrong(link, 1, first.cookie, EPERM)
+        return wrong(link, first.cookie, EPERM)
     if first.length > REQUEST_SIZE_MAX:
-        return wrong(link, 1, first.cookie, ERANGE)
+        return wrong(link, first.cookie, ERANGE)
     if own_memory(link, first, False) == NULL:
-        return wrong(link, 1, first.cookie, EFAULT)
+        return wrong(link, first.cookie, EFAULT)
     if first.length > LINK_INLINE_MAX:
         if errand(s, link, ERRAND_SEND, 0):
             link.waits = 1
@@ -383,7 +404,7 @@ cdef bint serve(pool_t *s, link_t *link, uint64_t now_ns) noexcept nogil:
         return serve_ask(s, link, &r)
     n = <uint64_t>r.left + 1
     if n > LIST_MAX:
-        return wrong(link, 1, r.cookie, EINVAL)
+        return wrong(link, r.cookie, EINVAL)
     if submitted - link.taken < n:
         return False             # the rest of the list is being written
     return serve_list(s, link, n, now_ns)

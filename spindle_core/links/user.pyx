@@ -17,7 +17,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport fall_asleep, ring_once, wake_up
-from spindle_core.events cimport c_close, end_fd, end_wait, end_wake
+from spindle_core.events cimport c_close, end_clear, end_fd, end_wait, end_wake
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, take_at
 from spindle_core.fabric.regions.regions cimport (
     LIST_MAX,
@@ -247,6 +247,26 @@ cdef class LinkUser:
                     found = self.has_news()
                     break
         return found
+
+    # The parts of wait(), for who waits in another way and has another clock (the simulator).
+
+    @property
+    def news(self):
+        """wait() would end at once."""
+        return self.has_news()
+
+    def fileno(self):
+        """Where this end is rung; -1: nowhere."""
+        return end_fd(self.end)
+
+    def fall_asleep(self):
+        """Whoever has news for it rings it from now on: look once more before the sleep. Then wake_up()."""
+        fall_asleep(&self.user.bell)
+
+    def wake_up(self):
+        """After a sleep: takes what it was rung for."""
+        end_clear(self.end)
+        wake_up(&self.user.bell)
 
     def mark_gone(self):
         """The node has ended: whoever waits wakes up, and each later wait ends at once. Any thread may call this."""

@@ -17,9 +17,12 @@ simulated, and none is written a second time.
     disk      files that lose what was not synced
     patches   what stands in for the standard library's during a run
     engines   the production engine, stepped by the world instead of by its thread
+    pools     the pool of a node and the links of programs, with the simulation's clock
     world     hosts, nodes, applications and faults of a run
     programs  what applications do
     remotes   applications on a host without a node
+    linking   applications with regions, ports and links
+    memories  what must hold of these
     liars     applications that lie
     guarded   keys and rules, and who would like to get around them
     keys      certificates that have the same length in every run

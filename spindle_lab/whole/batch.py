@@ -89,8 +89,8 @@ def shrunk(seed: int, seconds: float = 60.0) -> Setup:
 
 
 def _smaller(setup: Setup) -> Iterator[Setup]:
-    for name, least in (("nodes", setup.hosts), ("programs", 1), ("replicas", min(setup.replicas, 1)), ("topics", 1),
-                        ("faults", 0)):
+    for name, least in (("nodes", setup.hosts), ("programs", 1), ("replicas", min(setup.replicas, 1)),
+                        ("links", min(setup.links, 1)), ("topics", 1), ("faults", 0)):
         now = getattr(setup, name)
         for value in sorted({least, now // 2, now - 1}):
             if least <= value < now:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from spindle_lab.whole.system import System
 
 # Module, constant, and what it may be instead.
-KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+KNOBS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle.transport.frames", "READ_BYTES", (16, 200, 4096)),
     ("spindle.transport.peers", "BULK_QUEUED_MAX", (0,)),
     ("spindle.applications.application", "REQUESTS_AT_ONCE", (1, 2)),
@@ -32,10 +32,17 @@ KNOBS: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     ("spindle.journal.growing", "RESERVE_MAX", (4096,)),
 )
 # The same, drawn apart, so that they change nothing in runs in which they stay as they are.
-LATER: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+LATER: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle.restart.chain", "LIVES_MAX", (2, 3)),
     ("spindle.large.giver", "PIECE_MAX", (700, 5000)),
     ("spindle.large.reader", "BLOCK", (900, 20_000)),
+    ("spindle_core.links.dedication", "MUCH", (1, 50_000)),
+    ("spindle_core.links.finder", "LEASE_NS", (3_000_000, 40_000_000)),
+    ("spindle.pool.pooling", "MAPPED_MAX", (0, 1)),
+    ("spindle.pool.pooling", "MAPPED_S", (0.0, 0.01)),
+    ("spindle.links.program", "IDLE_MAX", (0, 1)),
+    ("spindle.links.program", "REGIONS_MAX", (1, 2)),
+    ("spindle.links.program", "LINKS_FOR_ANSWERS_MAX", (1,)),
 )
 
 

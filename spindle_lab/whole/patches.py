@@ -19,9 +19,11 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import spindle.client.embedding
+import spindle.pool.pooling
 import spindle.security.loopback
 import spindle.service.daemon
 import spindle_core.engine
+import spindle_core.links.user
 import spindle_core.remote
 from spindle.security.access import PeerCredentials
 from spindle_core.remote import Bell
@@ -29,6 +31,7 @@ from spindle_lab.whole import threads
 from spindle_lab.whole.embedding import SimEmbeddedNode
 from spindle_lab.whole.engines import SimEngine
 from spindle_lab.whole.loop import SimLoop
+from spindle_lab.whole.pools import SimDriver, SimLinkUser
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL, PidFd, System
 
@@ -105,7 +108,7 @@ class SimFinalize(weakref.finalize):
 
 
 KINDS = (SimFinalize, threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll,
-         SimEmbeddedNode)
+         SimEmbeddedNode, SimDriver, SimLinkUser)
 REAL_POLL = select.poll
 REAL_OPEN, REAL_CLOSE = os.open, os.close
 REAL_PIDFD_OPEN, REAL_MEMFD_CREATE = os.pidfd_open, os.memfd_create
@@ -188,6 +191,9 @@ def patched(system: System) -> Iterator[None]:
         (secrets, "randbits", rng.getrandbits),
         (spindle_core.engine, "Engine", SimEngine),
         (spindle_core.remote, "Bell", SimBell),
+        (spindle.pool.pooling, "Driver", SimDriver),
+        (spindle.pool.pooling, "ask_for_short_slices", lambda: None),
+        (spindle_core.links.user, "LinkUser", SimLinkUser),
         (spindle.client.embedding, "EmbeddedNode", SimEmbeddedNode),
         (spindle.service.daemon, "new_loop", lambda: SimLoop(system, system.current, system.keep_back)),
         (spindle.security.loopback, "user_at", lambda address, here: SimSocket.lines.user_at(address, here)),

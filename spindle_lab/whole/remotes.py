@@ -173,6 +173,9 @@ class RemoteProgram(Program):
         # A program that waits for the next node as long as it takes hears only when it attaches that there is none.
         if self.detaches and kind == "NodeStopped" and "was closed" in text:
             return True
+        # A liar may take its guid between two of its connections.
+        if self.world.liars and "is announced by another application" in text:
+            return True
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):
             return (kind == "JournalError" and self.world.disks_failed) or (
                 kind == "TopicUnknown" and self._may_be_unknown()) or self._may_lack(text)

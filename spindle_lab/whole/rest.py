@@ -48,6 +48,7 @@ def _counted(attachments: Attachments) -> Iterator[tuple[str, object]]:
     yield "announced endpoints", node.endpoints(everything=True)
     yield from _of_topics(node)
     yield from _of_connections(node)
+    yield from _of_links(node)
 
 
 def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
@@ -94,3 +95,17 @@ def _of_connections(node: Node) -> Iterator[tuple[str, object]]:
     yield "bytes that wait for peers", sum(one._out_bytes for one in conns)
     yield "turns that are waited for", [turn for one in conns for turn in one._turns]
     yield "rows of a view to come", [following._view] if following._view is not None else following._offers
+
+
+def _of_links(node: Node) -> Iterator[tuple[str, object]]:
+    pooling, neighbours = node.links._pooling, node.links.neighbours
+    if pooling is None:
+        return
+    yield "links", pooling.pool.open_links()
+    yield "guards of links", pooling._guards
+    yield "regions", list(pooling.exports._open)
+    yield "regions that end", pooling.exports._ending
+    yield "memory that is waited for", pooling._awaiting
+    yield "ends of connections that nobody took", pooling._prepared
+    yield "what settles", [one for one in (pooling._settling, neighbours.settling._answers) if one]
+    yield "memory that it has asked for", [one.asked for one in neighbours._known.values() if one.asked]

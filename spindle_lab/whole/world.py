@@ -30,6 +30,8 @@ from spindle_lab.whole.edges import EdgeSlot
 from spindle_lab.whole.guarded import Guard, Guest, Stranger
 from spindle_lab.whole.liars import Liar
 from spindle_lab.whole.lines import Lines
+from spindle_lab.whole.linking import Linking
+from spindle_lab.whole.memories import Memories
 from spindle_lab.whole.objects import Objects
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
@@ -84,6 +86,7 @@ class Setup:
     typed: bool = False  # writers say types of their samples
     large: bool = False  # programs write samples that don't fit their topics' slots
     replicas: int = 0  # programs that hold a replica of an object, beside the others
+    links: int = 0  # programs that use links, beside the others
     suspect_timeout_s: float = 0.6
 
     @classmethod
@@ -125,6 +128,11 @@ class Setup:
         setup.typed = random.Random(f"typed {seed}").random() < 0.25
         setup.edge = bool(setup.remotes) and not setup.guarded and random.Random(f"edge {seed}").random() < 0.4
         setup.large = random.Random(f"large {seed}").random() < 0.5
+        apart = random.Random(f"links {seed}")
+        if apart.random() < 0.12 and not setup.guarded:
+            setup.links = apart.choice((1, 2, 3, 4))
+            setup.faults += apart.choice((0, 1, 2, 4))
+            setup.resets = setup.resets or (hosts > 1 and apart.random() < 0.5)
         return setup
 
 
@@ -161,6 +169,7 @@ class World:
                       for n in range(setup.nodes)]
         self.specs = [self._spec(n) for n in range(setup.topics)]
         self.objects = Objects(self) if setup.replicas else None
+        self.memories = Memories(self) if setup.links else None
         self.programs: list[Program] = []
         self.liars: list[Liar] = []
         self.guard = Guard(self) if setup.guarded else None
@@ -297,6 +306,9 @@ class World:
         for number in range(setup.replicas):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self.begin_replica, number, host))
+        for number in range(setup.links):
+            host = self._hosts[system.random.randrange(len(self._hosts))]
+            system.after(system.random.randrange(30 * MS), functools.partial(self.begin_linking, number, host))
         for number in range(setup.liars):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_liar, number, host))
@@ -367,6 +379,15 @@ class World:
     def begin_replica(self, number: int, host: str) -> None:
         """One more program with a replica of the object."""
         self.programs.append(Replicating(self, number, host))
+
+    def begin_linking(self, number: int, host: str) -> None:
+        """One more program that uses links."""
+        self.programs.append(Linking(self, number, host))
+
+    @property
+    def linking(self) -> list[Linking]:
+        """All programs that use links."""
+        return [one for one in self.programs if isinstance(one, Linking)]
 
     def _begin_strangers(self) -> None:
         Stranger(self, 0)
@@ -441,7 +462,7 @@ class World:
         if self._lacking is not None and (text := self._lacking()):
             return text
         for lacking in (self.checks.settled, functools.partial(histories.lacking, self.checks), self.tables.lacking,
-                        self._node_lacks, self._agreed_lacks, self._objects_lack, self._kept_in_vain):
+                        self._node_lacks, self._agreed_lacks, self._objects_lack, self._links_lack, self._kept_in_vain):
             if text := lacking():
                 self._lacking = lacking
                 return text
@@ -457,6 +478,9 @@ class World:
 
     def _objects_lack(self) -> str:
         return self.objects.unsettled() if self.objects is not None else ""
+
+    def _links_lack(self) -> str:
+        return self.memories.unsettled() if self.memories is not None else ""
 
     def _kept_in_vain(self) -> str:
         return kept_in_vain([slot.attachments for slot in self.nodes if slot.attachments is not None and slot.serving])

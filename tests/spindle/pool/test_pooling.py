@@ -21,6 +21,7 @@ from spindle.pool import pooling as poolings
 from spindle.pool.lives import life_of, node_of
 from spindle.pool.pooling import Pooling
 from spindle_core.errors import RdmaUnavailable
+from spindle_core.links.user import LinkUser
 from spindle_core.memory import Mapping
 from tests.spindle.links.group import descriptors_of, mappings_of
 from tests.spindle.pool.pair import Scarce, pair, settle
@@ -144,6 +145,41 @@ def test_memory_of_another_node_is_let_go_when_nobody_uses_it() -> None:
             assert not await one.pool.do(lambda: one.pool.mapping_of(life, key))
             await settle((one, two), asyncio.ensure_future(one.neighbours._have_mapped(life, key)))
             assert await one.pool.do(lambda: one.pool.mapping_of(life, key))
+
+    asyncio.run(asyncio.wait_for(inside(), 30))
+
+
+def test_a_region_that_is_mapped_no_more_when_it_is_opened_is_mapped_again() -> None:
+    """Method: it is looked up anew when it has been mapped, and by then others have taken its place."""
+    async def inside() -> None:
+        async with pair(local=True) as (one, two):
+            await settle((one, two), asyncio.ensure_future(one.reach()))
+            memory = Mapping.create("theirs", 4096)
+            await two.pool.do(lambda: two.pool.exports.offer("theirs", memory))
+            link = await one.pool.do(lambda: one.pool.pool.open_link(life_of(2, 22)))
+            mine = Mapping.create("mine", 64)
+            await one.pool.do(lambda: link.add_buffer(mine))
+            user = LinkUser(link.user_page, link.pool_page)
+            mine.view()[:6] = b"theirs"
+            mapped = one.pool.mapped
+            times = []
+
+            def mapped_late(life: int, key: int, memory: Mapping) -> None:
+                times.append(key)
+                if len(times) == 1:
+                    one.pool.finder._cache.clear()
+                mapped(life, key, memory)
+
+            async def found() -> None:
+                while not user.news:
+                    one.pool.driver.call()
+                    await asyncio.sleep(0.001)
+
+            with patch.object(poolings, "MAPPED_MAX", 0), patch.object(one.pool, "mapped", mapped_late):
+                user.find(6, 0, cookie=7)
+                await settle((one, two), asyncio.ensure_future(found()))
+            assert [one[:2] for one in user.take()] == [(7, "done")] and len(times) == 2
+            await one.pool.do(lambda: one.pool.forget(link))
 
     asyncio.run(asyncio.wait_for(inside(), 30))
 

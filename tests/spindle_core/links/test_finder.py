@@ -17,6 +17,7 @@ from tests.spindle_core.fabric.regions.conformance import word
 from tests.spindle_core.links.hosts import Host, Program, make_hosts, world_of
 
 MS = 1_000_000
+FLIGHTS_MAX, LIST_MAX = 1024, 64  # regions.pxd
 
 
 @pytest.fixture(params=["sim", "tcp", "shm"])
@@ -174,6 +175,52 @@ def test_a_region_that_ends(kind):
     new, why = stage.open(late, "words")
     assert why == "" and stage.add(late, new) == (0, "done") and word(again) == 1
     assert stage.add(program, handle) == (0, "ended") and word(again) == 1
+
+
+def test_all_of_a_list_hears_that_its_region_has_ended(kind):
+    """Its first request says how; the others that are signalled say that they have not happened, the last one too: who
+    waits for that waits no longer than for any other."""
+    stage = Stage(kind, 2)
+    a, b = stage.hosts
+    words = Mapping.create("words", 4096)
+    stage.exports[b].offer("words", words, atomics=True)
+    program = Program(a, b)
+    handle, _ = stage.open(program, "words")
+    stage.exports[b].end("words", stage.now_ns)
+    stage.run(1001)
+    for _ in range(2):  # its lease has run out, and later
+        program.user.read(handle, 0, 8, program.buffer, cookie=1)
+        program.user.fetch_add(handle, 0, 1, cookie=2, signalled=True)
+        program.user.fetch_add(handle, 8, 1)
+        program.user.fetch_add(handle, 0, 1, cookie=3)
+        program.user.submit()
+        stage.run(50)
+        assert [one[:2] for one in program.user.take()] == [(1, "ended"), (2, "after"), (3, "after")]
+    assert word(words) == 0
+
+
+def test_a_lookup_waits_while_its_connection_is_full(kind):
+    """Method: another user's reads are so many that nothing more fits on the way; then these complete."""
+    stage = Stage(kind, 2)
+    a, b = stage.hosts
+    stage.exports[b].offer("words", Mapping.create("words", 4096), atomics=True)
+    flood = Program(a, b)
+    handle, _ = stage.open(flood, "words")
+    stage.exports[b].offer("more", Mapping.create("more", 4096))
+    for _ in range(FLIGHTS_MAX // LIST_MAX):
+        for _ in range(LIST_MAX):
+            flood.user.read(handle, 0, 8, flood.buffer)
+        flood.user.submit()
+        a.pool.run(stage.now_ns)
+    found: list[tuple[int, str]] = []
+    for name in ("more", "more", "none"):
+        stage.finders[a].open(flood.link, name, stage.now_ns, lambda *how: found.append(how))
+    stage.finders[a].advance(stage.now_ns)
+    assert stage.finders[a].waits == (kind != "shm")  # there, all is done at once
+    for _ in range(2000):
+        stage.run()
+        flood.user.take()
+    assert [handle >= 0 for handle, _ in found] == [True, True, False] and "no region 'none'" in found[2][1]
 
 
 def test_a_node_that_goes_is_forgotten(kind):

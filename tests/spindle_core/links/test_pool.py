@@ -96,21 +96,23 @@ WRONG = {
 
 @pytest.mark.parametrize("what", WRONG)
 def test_a_mistake_is_its_users_alone(kind, what):
-    """One request of a list is wrong: it completes as `wrong` with the reason, nothing of the list happens; the user's
-    next list, and those of another user of the same connection, happen as ever."""
+    """One request of a list is wrong: it completes as `wrong` with the reason, nothing of the list happens, and what
+    else is signalled of it says so, too; the user's next list, and those of another user of the same connection, happen
+    as ever."""
     a, b = hosts = make_hosts(kind, 2)
     one, other = Program(a, b), Program(a, b)
     words = Mapping.create("words", 4096)
     region = one.reach(b, words, atomics=True)
     also = other.open(b, next(iter(b.node.opened)))
+    one.user.fetch_add(region, 0, 1, cookie=1, signalled=True)
     one.user.fetch_add(region, 0, 1)
     WRONG[what](one.user, region, one.buffer)
     one.user.fetch_add(region, 0, 1, cookie=2)
     one.user.submit()
     other.user.fetch_add(also, 8, 1, cookie=3)
     other.user.submit()
-    found = completions(hosts, one, 1)
-    assert [status for _, status, _ in found] == ["wrong"] and isinstance(found[0][2], str)
+    found = completions(hosts, one, 3)
+    assert [seen[:2] for seen in found] == [(1, "after"), (0, "wrong"), (2, "after")] and isinstance(found[1][2], str)
     assert completions(hosts, other, 1) == [(3, "done", 0)]
     one.user.fetch_add(region, 0, 1, cookie=4)
     one.user.submit()

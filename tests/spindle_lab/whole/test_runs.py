@@ -175,6 +175,22 @@ def test_replicas_meet_every_fault() -> None:
                 "who gives a snapshot is gone in its middle"} - summary.paths.keys()
 
 
+def test_programs_with_links() -> None:
+    """K1 to K5: nothing twice, nothing that nobody wrote, and whatever has gone wrong, in the end all is reached."""
+    summary = run_seeds(itertools.islice(having("links"), 18), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert not {"a link adds", "a link reads", "a message lies at a port", "a call is answered"} - summary.paths.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_links_meet_every_fault() -> None:
+    summary = run_seeds(itertools.islice(having("links"), 120), jobs=2)
+    assert not summary.failed, summary.failed[0]
+    assert {"kill_node", "reset_between", "run_short", "cut", "lose_power"} <= summary.faults.keys()
+    assert summary.paths["a link has a connection of its own"]
+
+
 @pytest.mark.slow
 def test_programs_with_a_node_in_their_own_process() -> None:
     summary = run_seeds(itertools.islice(having("embedded"), 15), jobs=1)
