@@ -395,7 +395,9 @@ def open_all(paths: Iterable[Path | str], files: Files | None = None, progress: 
                                    "Write what comes out of it into a file first")
             parts = parse(path.name)
             key = (path.parent, parts.stem, parts.node_id) if parts and given.is_dir() else path
-            found.setdefault(key, []).append((parts.number if parts else 0, path))
+            place = (parts.number if parts else 0, path)
+            if place not in found.setdefault(key, []):  # named twice, it is played once
+                found[key].append(place)
     sizes = {path: path.stat().st_size if path.exists() else 0 for one in found.values() for _, path in one}
     total, before = sum(sizes.values()), 0
     opened: list[list[PlayedFile]] = []

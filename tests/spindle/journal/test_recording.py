@@ -268,3 +268,32 @@ def test_a_disk_that_can_not_be_read(tmp_path: Path) -> None:
     recorded(tmp_path / "r.mcap")
     with pytest.raises(JournalError, match=r"cannot read .*r\.mcap at byte [\d,]+: Input/output error"):
         PlayedFile(tmp_path / "r.mcap", Broken())
+
+
+def test_a_file_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    """The second would destroy what the first has recorded, --force or not."""
+    path = tmp_path / "r.mcap"
+    first = recorded(path, close=False)
+    with pytest.raises(JournalError, match=r"r\.mcap is being written by another recorder"):
+        RecordingWriter(path, {}, replace=True)
+    first.close()
+    assert played(path) == expected()
+    RecordingWriter(path, {}, replace=True).close()
+    assert played(path) == []
+    RecordingWriter(path, {}, replace=True).abandon()
+    RecordingWriter(path, {}, replace=True).close()
+
+
+def test_times_before_1970_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    writer = RecordingWriter(path, {})
+    writer.add(writer.channel("t", None, {}), 0, 7, -1, b"x")
+    writer.close()
+    file = PlayedFile(path)
+    assert [(one.log_time, one.publish_time) for one in file.messages()] == [(7, 7)]
+    file.close()
+
+
+def test_a_file_that_is_named_twice_is_played_once(tmp_path: Path) -> None:
+    recorded(tmp_path / "r.mcap", count=10)
+    assert [len(one) for one in open_all([tmp_path / "r.mcap", tmp_path / "r.mcap", tmp_path])] == [1]
