@@ -166,8 +166,8 @@ class PlayedFile:
         try:
             return kind.read(ReadDataStream(BytesIO(data)))
         except NONSENSE as error:
-            raise JournalError(f"{self.path}: the {kind.__name__} record at byte {offset:,} is malformed ({error})"
-                               ) from None
+            raise JournalError(f"{self.path}: the {kind.__name__} record at byte {offset:,} is malformed "
+                               f"({str(error) or type(error).__name__})") from None
 
     def _read_summary(self) -> bool:
         """True if the file has a summary that says where all messages are."""
@@ -331,8 +331,8 @@ class PlayedFile:
                     else:
                         self._take_channel(Channel.read(content))
                 except NONSENSE as error:
-                    raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} is malformed ({error})"
-                                       ) from None
+                    raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} is malformed "
+                                       f"({str(error) or type(error).__name__})") from None
             at = end
 
     def _body(self, part: _Part) -> bytes:
