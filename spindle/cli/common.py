@@ -9,10 +9,12 @@ import contextlib
 import dataclasses
 import functools
 import json
+import math
 import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 ATTACH_TIMEOUT_S = 5.0
+AMOUNT_MAX = 1e9  # seconds, or times as fast: longer or faster than anything
 COMPLETION_TIMEOUT_S = 0.5  # a key press must not wait for a node that hangs
 _SOCKET = re.compile(r"node-([0-9]+)\.sock")
 
@@ -194,6 +197,26 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def is_like(name: str, patterns: Iterable[str]) -> bool:
+    """True if it is one of these names, or like one of these patterns. (Names may have brackets and stars in them.)"""
+    return any(name == like or fnmatchcase(name, like) for like in patterns)
+
+
+class Amount(click.FloatRange):
+    """A number that is 0 or more: `nan` is none, and `inf` as much as makes no difference."""
+
+    name = "amount"
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is no number", param, ctx)
+        return min(number, AMOUNT_MAX)
 
 
 def note(text: str) -> None:

@@ -249,13 +249,15 @@ def repair(path: Path, topic: str | None, node_id: int | None) -> int:
 @topic_option
 @journal_node_option
 @click.option("--skip-damaged", is_flag=True, help="Go on behind damage with what is whole again.")
+@click.option("--force", is_flag=True, help="With mcap: replace a file that is there. (Text replaces it anyway.)")
 @debug_option
 def export(
-    path: Path, out: str, style: str, payload: str, topic: str | None, node_id: int | None, skip_damaged: bool
+    path: Path, out: str, style: str, payload: str, topic: str | None, node_id: int | None, skip_damaged: bool,
+    force: bool,
 ) -> int:
     """Write the messages of one journal as JSON lines or CSV; or of several as a recording, for other tools."""
     if style == "mcap":
-        return export_recording(path, out, topic, node_id, skip_damaged)
+        return export_recording(path, out, topic, node_id, skip_damaged, force)
     from spindle.journal.tools import export as journal_export
 
     # a bar between the lines of stdout on the same terminal would spoil both
@@ -268,20 +270,28 @@ def export(
     return 0
 
 
-def export_recording(path: Path, out: str, topic: str | None, node_id: int | None, skip_damaged: bool) -> int:
+def export_recording(path: Path, out: str, topic: str | None, node_id: int | None, skip_damaged: bool, force: bool
+                     ) -> int:
     """Journals as a recording."""
     from spindle.cli.recordings.converting import convert
+    from spindle.journal.exporting import check_out
     from spindle.journal.playing import close_all, open_all
     from spindle.journal.reading import find_journals
+    from spindle.journal.recovery import check_whole
 
     if out == "-":
         raise click.UsageError("--format mcap writes a file: name it with --out")
     journals = find_journals(path, topic, node_id)
+    check_out(Path(out), [file for one in journals for file in one.paths])
     opened = []
     try:
         for one in journals:
             opened += [[file for of in open_all(one.paths) for file in of]]
-        count = convert(opened, Path(out), skip_damaged=skip_damaged)
+        for file in (file for one in opened for file in one if file.problem):
+            if not skip_damaged:
+                check_whole(file.path)  # a torn tail is what a crash leaves
+            note(f"{file.path}: {file.problem}. What is before that is exported")
+        count = convert(opened, Path(out), force, skip_damaged)
     finally:
         close_all(opened)
     note(f"{count:,} messages of {len(journals)} journals written to {out}")

@@ -6,12 +6,21 @@ import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from spindle.cli.common import Target, complete_topic, console, escaped, json_option, print_json, table, target_options
+from spindle.cli.common import (
+    Target,
+    complete_topic,
+    console,
+    escaped,
+    is_like,
+    json_option,
+    print_json,
+    table,
+    target_options,
+)
 from spindle.cli.topics import topic_in_group
 
 if TYPE_CHECKING:
@@ -98,7 +107,7 @@ def participants(endpoints: Iterable[Endpoint], patterns: tuple[str, ...] = ()) 
             continue
         group = one.topic if (topic := topic_in_group(one.endpoint)) else ""
         topic = topic or one.topic
-        if patterns and not any(fnmatchcase(name, like) for name in (topic, group) for like in patterns):
+        if patterns and not any(is_like(name, patterns) for name in (topic, group)):
             continue
         owner = one.owner if one.owner in found else (one.node_id, one.app_name, one.pid)
         there = found.setdefault(owner, Participant(one.node_id, one.app_name, one.pid))

@@ -13,6 +13,7 @@ import click
 
 from spindle.cli import typed
 from spindle.cli.common import (
+    Amount,
     Target,
     complete_topic,
     json_option,
@@ -87,7 +88,7 @@ that were on their way are published again, and may come twice. With
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(0),
+    type=Amount(),
     default=10.0,
     show_default=True,
     metavar="S",

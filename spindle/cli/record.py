@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from spindle.cli.common import (
+    Amount,
     Target,
     bytes_text,
     complete_topic,
@@ -45,7 +46,7 @@ stood; with --no-reattach it ends with exit code 6. Exit codes: 0 recorded,
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
 @click.option("-o", "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-@click.option("--duration", type=click.FloatRange(0), metavar="S", help="End after so many seconds.")
+@click.option("--duration", type=Amount(), metavar="S", help="End after so many seconds.")
 @click.option("-c", "--count", type=click.IntRange(1), metavar="N", help="End after so many messages.")
 @click.option("--history", is_flag=True, help="Begin with what volatile and logged topics keep.")
 @click.option("--keep-all", is_flag=True, help="Lose nothing: writers wait if this command is too slow.")

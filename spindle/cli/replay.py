@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spindle.cli.common import (
+    Amount,
     Target,
     bytes_text,
     console,
@@ -66,7 +67,7 @@ be read.
 @click.command(epilog=EPILOG)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
 @click.option("--list", "only_list", is_flag=True, help="Show what is in the files, and play nothing.")
-@click.option("--speed", type=click.FloatRange(0), default=1.0, show_default=True, metavar="X",
+@click.option("--speed", type=Amount(), default=1.0, show_default=True, metavar="X",
               help="So many times as fast; 0 = as fast as possible.")
 @click.option("--start", type=Moment(), metavar="TIME", help="Begin so far into the recording, or at this moment.")
 @click.option("--duration", type=Span(), metavar="TIME", help="Play so much of it.")
@@ -81,7 +82,7 @@ be read.
 @click.option("--skip-damaged", is_flag=True, help="Leave out what is damaged.")
 @click.option("--level", type=click.Choice(LEVELS), help="Level of new topics. [default: as it was, else atomic]")
 @click.option("--size-max", type=Size(), metavar="SIZE", help="Slots of new topics. [default: as it was]")
-@click.option("--timeout", type=click.FloatRange(0), default=10.0, show_default=True, metavar="S",
+@click.option("--timeout", type=Amount(), default=10.0, show_default=True, metavar="S",
               help="How long a message may be held back by slow readers.")
 @click.option("--no-reattach", is_flag=True, help="End when the node goes away, instead of going on at the next one.")
 @json_option
@@ -120,9 +121,9 @@ def replay(target: Target, files: tuple[Path, ...], only_list: bool, speed: floa
 
 def span_of(files: list[PlayedFile], start: float | int | None, duration: float | None) -> tuple[int, int]:
     """Log times from which on and up to which it is played."""
-    first = min((file.times[0] for file in files if file.times[0]), default=0)
+    first = min((file.times[0] for file in files if any(file.counts.values())), default=0)
     begin = first if start is None else start if isinstance(start, int) else first + int(start * 1e9)
-    return begin, 1 << 63 if duration is None else begin + int(duration * 1e9)
+    return begin, 1 << 64 if duration is None else begin + int(duration * 1e9)
 
 
 def check(lanes: Lanes, chosen: list[Lane], patterns: tuple[str, ...], renames: tuple[tuple[str, str], ...],
@@ -200,7 +201,10 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
                     rounds += 1
                     units = ([said for said in unit if id(said.lane) in names]
                              for unit in lanes.all(merged(opened, begin, end, skip_damaged)))
-                    player.play(filter(None, units), speed, begin, show.show)
+                    if not player.play(filter(None, units), speed, begin, show.show) and not player.stopping:
+                        raise click.ClickException(
+                            f"there is nothing to play in this part: the files last {length_of(opened)}, and the "
+                            "topics that were chosen have no message in it; see --start, --duration, --topics")
                     if not loop:
                         break
             finally:
@@ -221,6 +225,12 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
     if not delivered:
         note(f"not delivered everywhere within {timeout_s:g} s; look at `spindle status`")
     return 0 if delivered and not cut else 1
+
+
+def length_of(opened: list[list[PlayedFile]]) -> str:
+    """How long the files are, in words."""
+    times = [file.times for one in opened for file in one if any(file.counts.values())]
+    return duration_text((max(end for _, end in times) - min(start for start, _ in times)) / 1e9) if times else "0 s"
 
 
 def wait_for_readers(session: Any, topics: list[str], player: Player) -> None:

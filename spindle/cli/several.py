@@ -14,13 +14,12 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from spindle.cli import typed
-from spindle.cli.common import Target, note
+from spindle.cli.common import Target, is_like, note
 from spindle.cli.following import ATTEMPT_S, PAUSE_S, Following
 from spindle.cli.ports import OPAQUE_TYPE, found
 from spindle.errors import AccessDenied, NoDaemon, NodeStopped, SpindleError
@@ -106,7 +105,7 @@ class Several:
                 raise
             return  # looked for again
         for name in names:
-            if name not in self._reading and any(name == one or fnmatchcase(name, one) for one in self._wanted):
+            if name not in self._reading and is_like(name, self._wanted):
                 self._reading.add(name)
                 if sys.stderr.isatty():
                     note(f"reading {name!r}")

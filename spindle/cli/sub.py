@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from spindle.cli import typed
-from spindle.cli.common import Target, complete_topic, note, target_options, time_text
+from spindle.cli.common import Amount, Target, complete_topic, note, target_options, time_text
 from spindle.cli.following import Following
 from spindle.cli.ports import (
     OPAQUE_TYPE,
@@ -72,7 +72,7 @@ fewer came before the --timeout.
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.option("-c", "--count", type=click.IntRange(0), metavar="N", help="End after so many; 0 = never. [default: 0]")
-@click.option("-t", "--timeout", type=click.FloatRange(0), metavar="S", help="End when nothing came for so long.")
+@click.option("-t", "--timeout", type=Amount(), metavar="S", help="End when nothing came for so long.")
 @click.option("--history", is_flag=True, help="Begin with what a volatile or logged topic keeps.")
 @click.option("--keep-all", is_flag=True, help="Lose nothing: writers wait if this command is too slow.")
 @click.option("--create", is_flag=True, help="Declare the topic as bytes if it is new, instead of waiting for it.")

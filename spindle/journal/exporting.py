@@ -11,12 +11,13 @@ import dataclasses
 import enum
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from spindle.errors import JournalError
 from spindle.journal.files import Files
-from spindle.journal.reading import JournalMessage, Progress, read
+from spindle.journal.reading import JournalMessage, Progress, one_journal, read
 
 COLUMNS = ("topic", "position", "view_id", "sequence", "sender", "writer", "index", "log_time", "publish_time",
            "tag")
@@ -47,11 +48,20 @@ def export(
     """
     if format not in ("jsonl", "csv"):
         raise ValueError(f"export format {format!r} is unknown; use jsonl or csv")
+    if isinstance(out, (str, Path)) and str(out) != "-":
+        check_out(Path(out), one_journal(path, topic, node_id, files).paths)
     messages = read(path, topic=topic, node_id=node_id, skip_damaged=skip_damaged, progress=progress, files=files)
     if isinstance(out, (str, Path)) and str(out) != "-":
         with open(out, "w", encoding="utf-8", newline="") as stream:
             return _write(messages, stream, format, decode)
     return _write(messages, sys.stdout if isinstance(out, (str, Path)) else out, format, decode)
+
+
+def check_out(out: Path, paths: Iterable[Path]) -> None:
+    """Raise JournalError if what is to be written would replace one of the files that are read."""
+    for path in paths:
+        if out.exists() and path.exists() and out.samefile(path):
+            raise JournalError(f"{out} is a file of the journal that is exported: name another one")
 
 
 def _write(messages: Iterator[JournalMessage], stream: TextIO, format: str,

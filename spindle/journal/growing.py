@@ -65,6 +65,15 @@ class GrowingFile:
 
     def _grow(self, needed: int) -> None:
         """Make room for data up to byte `needed`, and some more. Raises NoRoom."""
+        try:
+            self._grow_by(needed)
+        except NoRoom:
+            if self._reserve == RESERVE_MIN:
+                raise
+            self._reserve = RESERVE_MIN  # a little may still fit
+            self._grow_by(needed)
+
+    def _grow_by(self, needed: int) -> None:
         old = self.size
         size = round_up(max(needed, old) + self._reserve)
         # After the first write the file ends with a new footer; until the last one its padding leads to the old footer.
@@ -75,7 +84,6 @@ class GrowingFile:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self._files.truncate(self._handle, old)
-            self._reserve = RESERVE_MIN  # a little may still fit
             raise NoRoom(error.errno, error.strerror) from error
         self._files.write(self._handle, [padding_header(self.end, size)], self.end)
         self.size = size

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from io import BytesIO
@@ -23,7 +24,6 @@ from mcap.data_stream import ReadDataStream
 from mcap.exceptions import McapError
 from mcap.opcode import Opcode
 from mcap.records import Channel, Chunk, Metadata, Schema
-from mcap.stream_reader import CRCValidationError, get_chunk_data_stream
 
 from spindle.errors import JournalError
 from spindle.group.schemas import MessageSchema
@@ -31,10 +31,13 @@ from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import FORMATS, HEAD_NAME, MAGIC, MESSAGE, MESSAGE_FIXED, PADDING, RECORD
 from spindle.journal.names import parse
 from spindle.journal.recording import RECORDING_FORMAT, RECORDING_NAME
+from spindle.journal.unpacking import unpacked
 
-CHUNK_MAX = 1 << 30  # bytes; a chunk that claims more is refused
+CHUNK_TIMES = struct.Struct("<QQ")  # with which the content of a chunk begins
 LOOSE_BYTES = 1 << 20  # of messages outside of chunks that are read at a time
 RECORDING, JOURNAL, OTHER = "recording", "journal", "MCAP file"
+# What the library raises for records that make no sense.
+NONSENSE = (McapError, struct.error, ValueError, OverflowError, MemoryError)
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -101,6 +104,7 @@ class PlayedFile:
             raise JournalError(f"cannot read {self.path}: {error.strerror}") from error
         try:
             self.size = self._files.size(self._handle)
+            self._stream = _Stream(self._files, self._handle, self.size, self.path)
             self._check_magic()
             self._read_beginning()
             if not self._read_summary():
@@ -120,7 +124,7 @@ class PlayedFile:
     # --- what is there
 
     def _check_magic(self) -> None:
-        begins = self._files.read(self._handle, len(MAGIC), 0)
+        begins = self._stream.at(0, len(MAGIC))
         if begins == MAGIC:
             return
         if begins[:5] == MAGIC[:5] and begins[6:] == MAGIC[6:]:
@@ -151,32 +155,37 @@ class PlayedFile:
 
     def _record(self, offset: int) -> tuple[int, int]:
         """Opcode and length of the content; (0, 0) where the file ends within a record, or makes no sense."""
-        header = self._files.read(self._handle, RECORD.size, offset)
+        header = self._stream.at(offset, RECORD.size)
         if len(header) < RECORD.size:
             return 0, 0
         opcode, length = RECORD.unpack(header)
         return (opcode, length) if offset + RECORD.size + length <= self.size else (0, 0)
 
     def _parsed(self, kind: Any, offset: int, length: int) -> Any:
-        data = self._files.read(self._handle, length, offset + RECORD.size)
+        data = self._stream.at(offset + RECORD.size, length)
         try:
             return kind.read(ReadDataStream(BytesIO(data)))
-        except (McapError, struct.error, UnicodeDecodeError, ValueError) as error:
-            raise JournalError(f"{self.path}: the {kind.__name__} record at byte {offset:,} is malformed ({error})"
-                               ) from None
+        except NONSENSE as error:
+            raise JournalError(f"{self.path}: the {kind.__name__} record at byte {offset:,} is malformed "
+                               f"({str(error) or type(error).__name__})") from None
 
     def _read_summary(self) -> bool:
         """True if the file has a summary that says where all messages are."""
         from mcap.reader import SeekingReader
 
         try:
-            summary = SeekingReader(_Stream(self._files, self._handle, self.size)).get_summary()  # type: ignore[arg-type]
-        except (McapError, struct.error, ValueError, UnicodeDecodeError, OverflowError, MemoryError):
+            summary = SeekingReader(self._stream).get_summary()  # type: ignore[arg-type]
+        except NONSENSE:
             return False
         if summary is None or summary.statistics is None:
             return False
         if summary.statistics.message_count and not summary.chunk_indexes:
             return False
+        said = {*summary.statistics.channel_message_counts, *itertools.chain.from_iterable(
+            one.message_index_offsets for one in summary.chunk_indexes)}
+        if not said <= summary.channels.keys() or len(summary.channels) < summary.statistics.channel_count or any(
+                one.schema_id and one.schema_id not in summary.schemas for one in summary.channels.values()):
+            return False  # who wrote it didn't repeat them there, which he needn't
         for schema in summary.schemas.values():
             self._take_schema(schema)
         for channel in summary.channels.values():
@@ -187,52 +196,69 @@ class PlayedFile:
         return True
 
     def _read_through(self, progress: Callable[[int], None] | None) -> None:
-        """Find the messages without a summary, up to where the file ends or makes no sense."""
+        """Find the messages without a summary, up to where the file ends or makes no sense. A chunk that is damaged
+        between others that aren't is damage within the file: who reads it hears of that."""
         offset = len(MAGIC)
         loose: list[int] = []  # offset, start, end of a run of messages
+        broken: list[tuple[int, int]] = []  # offset and length of chunks, behind which nothing whole came yet
+        problem = ""  # of the first of them
         while True:
             opcode, length = self._record(offset)
             end = offset + RECORD.size + length
             if loose and (opcode != Opcode.MESSAGE or end - loose[0] > LOOSE_BYTES):
-                self._parts.append(_Part(loose[0], offset - loose[0], loose[1], loose[2], False))
+                self._add(_Part(loose[0], offset - loose[0], loose[1], loose[2], False), broken)
                 loose = []
             if opcode in (Opcode.DATA_END, Opcode.FOOTER):
+                self.problem = problem if broken else ""
                 return
             if opcode == 0:
-                self.problem = (f"it ends at byte {offset:,}, in the middle of a record: whoever wrote it did not "
-                                "come to its end")
+                self.problem = problem if broken else (f"it ends at byte {offset:,}, in the middle of a record: "
+                                                       "whoever wrote it did not come to its end")
                 return
             try:
                 if opcode == Opcode.CHUNK:
-                    part = _Part(offset, RECORD.size + length, *self._chunk_times(offset), True)
+                    part = _Part(offset, RECORD.size + length, *self._chunk_times(offset, length), True)
                     for _ in self._walk(part):
                         pass
-                    self._parts.append(part)
+                    self._add(part, broken)
                 elif opcode == Opcode.SCHEMA:
                     self._take_schema(self._parsed(Schema, offset, length))
                 elif opcode == Opcode.CHANNEL:
                     self._take_channel(self._parsed(Channel, offset, length))
                 elif opcode == Opcode.MESSAGE:
-                    channel, _, time, _ = self._message_at(offset)
+                    channel, time = self._message_at(offset, length)
                     loose = [loose[0], min(loose[1], time), max(loose[2], time)] if loose else [offset, time, time]
                     self.counts[channel] = self.counts.get(channel, 0) + 1
                 elif opcode != PADDING and opcode > 0x0F and opcode < PADDING:
                     raise JournalError(f"a record has the unknown opcode {opcode:#04x}")
             except JournalError as error:
-                self.problem = f"it makes no sense from byte {offset:,} on: {error}"
-                return
+                problem = problem if broken else f"it makes no sense from byte {offset:,} on: {error}"
+                if opcode != Opcode.CHUNK:
+                    self.problem = problem
+                    return
+                broken.append((offset, RECORD.size + length))
             offset = end
             if progress is not None:
                 progress(offset)
 
-    def _chunk_times(self, offset: int) -> tuple[int, int]:
-        start, end = struct.unpack("<QQ", self._files.read(self._handle, 16, offset + RECORD.size))
+    def _add(self, part: _Part, broken: list[tuple[int, int]]) -> None:
+        """A part that is whole, and the broken ones before it, whose times nobody knows."""
+        self._parts += [_Part(offset, length, part.start, part.start, True) for offset, length in broken]
+        self._parts.append(part)
+        broken.clear()
+
+    def _chunk_times(self, offset: int, length: int) -> tuple[int, int]:
+        if length < CHUNK_TIMES.size:
+            raise JournalError(f"{self.path}: the chunk at byte {offset:,} has no times")
+        start, end = CHUNK_TIMES.unpack(self._stream.at(offset + RECORD.size, CHUNK_TIMES.size))
         return start, end
 
-    def _message_at(self, offset: int) -> tuple[int, int, int, int]:
-        _, _, channel, sequence, log_time, published = MESSAGE.unpack(
-            self._files.read(self._handle, MESSAGE.size, offset))
-        return channel, sequence, log_time, published
+    def _message_at(self, offset: int, length: int) -> tuple[int, int]:
+        """Channel and log time."""
+        if length < MESSAGE_FIXED:
+            raise JournalError(f"{self.path}: the message at byte {offset:,} ends within its head")
+        _, _, channel, _, log_time, _ = MESSAGE.unpack(self._stream.at(offset, MESSAGE.size))
+        return channel, log_time
 
     def _take_schema(self, one: Schema) -> None:
         self._schemas[one.id] = MessageSchema(one.name, one.encoding, one.data)
@@ -281,8 +307,8 @@ class PlayedFile:
         return found
 
     def _walk(self, part: _Part, again: bool = False) -> Iterator[tuple[int, int, int, int, bytes]]:
-        """The messages of a part: channel, sequence, log time, publish time, payload. Takes its schemas and channels;
-        counts messages, unless `again`. Raises JournalError."""
+        """The messages of a part: channel, sequence, log time, publish time, payload. Takes its schemas and channels
+        and counts messages, unless `again`. Raises JournalError."""
         body = self._body(part)
         at = 0
         while at < len(body):
@@ -297,49 +323,47 @@ class PlayedFile:
                 if not again:
                     self.counts[channel] = self.counts.get(channel, 0) + 1
                 yield channel, sequence, log_time, published, body[at + MESSAGE.size : end]
-            elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL):
+            elif opcode in (Opcode.SCHEMA, Opcode.CHANNEL) and not again:
                 try:
                     content = ReadDataStream(BytesIO(body[at + RECORD.size : end]))
                     if opcode == Opcode.SCHEMA:
                         self._take_schema(Schema.read(content))
                     else:
                         self._take_channel(Channel.read(content))
-                except (McapError, struct.error, UnicodeDecodeError, ValueError) as error:
-                    raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} is malformed ({error})"
-                                       ) from None
+                except NONSENSE as error:
+                    raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} is malformed "
+                                       f"({str(error) or type(error).__name__})") from None
             at = end
 
     def _body(self, part: _Part) -> bytes:
         if not part.is_chunk:
-            return self._files.read(self._handle, part.length, part.offset)
+            return self._stream.at(part.offset, part.length)
+        opcode, length = self._record(part.offset)
+        if opcode != Opcode.CHUNK:
+            raise JournalError(f"{self.path}: there is no chunk at byte {part.offset:,}")
+        chunk = self._parsed(Chunk, part.offset, length)
         try:
-            opcode, length = self._record(part.offset)
-            if opcode != Opcode.CHUNK:
-                raise JournalError(f"{self.path}: there is no chunk at byte {part.offset:,}")
-            chunk = self._parsed(Chunk, part.offset, length)
-            if chunk.uncompressed_size > CHUNK_MAX:
-                raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} claims {chunk.uncompressed_size:,} "
-                                   f"bytes; {CHUNK_MAX:,} are the most")
-            stream, size = get_chunk_data_stream(chunk, validate_crc=True)
-            return bytes(stream.read(size))
-        except JournalError:
-            raise
-        except CRCValidationError:
-            raise JournalError(f"{self.path} is damaged: the checksum of the chunk at byte {part.offset:,} does not "
-                               "match") from None
-        except Exception as error:  # what a decompressor raises is its own affair
-            raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} can't be unpacked: "
-                               f"{type(error).__name__}: {error}") from None
+            return unpacked(chunk)
+        except ValueError as error:
+            raise JournalError(f"{self.path}: the chunk at byte {part.offset:,} is damaged: {error}") from None
 
 
 class _Stream:
-    """An open file as the library wants it."""
+    """An open file, also as the library wants it. Raises JournalError where it can't be read."""
 
-    def __init__(self, files: Files, handle: int, size: int) -> None:
-        self._files, self._handle, self._size, self._at = files, handle, size, 0
+    def __init__(self, files: Files, handle: int, size: int, path: Path) -> None:
+        self._files, self._handle, self._size, self._path, self._at = files, handle, size, path, 0
+
+    def at(self, offset: int, count: int) -> bytes:
+        """Up to so many bytes from there; fewer only at the end of the file. (Offsets of a file may be any number.)"""
+        try:
+            return self._files.read(self._handle, max(0, min(count, self._size - offset)), offset) if (
+                offset < self._size) else b""
+        except OSError as error:
+            raise JournalError(f"cannot read {self._path} at byte {offset:,}: {error.strerror}") from error
 
     def read(self, count: int = -1) -> bytes:
-        data = self._files.read(self._handle, self._size - self._at if count < 0 else count, self._at)
+        data = self.at(self._at, self._size - self._at if count < 0 else count)
         self._at += len(data)
         return data
 
@@ -362,13 +386,18 @@ def open_all(paths: Iterable[Path | str], files: Files | None = None, progress: 
     their order. Raises JournalError, also if there is none."""
     found: dict[Any, list[tuple[int, Path]]] = {}
     for given in map(Path, paths):
-        several = sorted(given.glob("*.mcap")) if given.is_dir() else [given]
+        several = sorted(one for one in given.glob("*.mcap") if not one.is_dir()) if given.is_dir() else [given]
         if not several:
             raise JournalError(f"there is no MCAP file in {given}")
         for path in several:
+            if path.exists() and not path.is_file():
+                raise JournalError(f"{path} is no regular file: it is read at several places, which a pipe can't do. "
+                                   "Write what comes out of it into a file first")
             parts = parse(path.name)
             key = (path.parent, parts.stem, parts.node_id) if parts and given.is_dir() else path
-            found.setdefault(key, []).append((parts.number if parts else 0, path))
+            place = (parts.number if parts else 0, path)
+            if place not in found.setdefault(key, []):  # named twice, it is played once
+                found[key].append(place)
     sizes = {path: path.stat().st_size if path.exists() else 0 for one in found.values() for _, path in one}
     total, before = sum(sizes.values()), 0
     opened: list[list[PlayedFile]] = []

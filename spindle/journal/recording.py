@@ -121,6 +121,7 @@ class RecordingWriter:
         self._counts: dict[int, int] = {}
         self._times = U64_MAX, 0
         self._chunks = self.messages = self.bytes = 0
+        self._lock = -1
         head = MAGIC + encode(Header(profile="", library=LIBRARY))
         said = encode(Metadata(RECORDING_NAME, {"format": RECORDING_FORMAT, **about}))
         self._metadata_indexes.add(encode(MetadataIndex(offset=len(head), length=len(said), name=RECORDING_NAME)))
@@ -129,13 +130,32 @@ class RecordingWriter:
         try:
             if not replace and self.path.name in self._files.names(self.path.parent):
                 raise RecordingExists(f"{self.path} exists already; name another file, or replace it with --force")
+            self._lock = self._take_lock()
             handle, size = begin(self._files, self.path, data)
             self._file = GrowingFile(self._files, handle, self.path, len(data), size)
             self._files.sync_directory(self.path.parent)
         except OSError as error:
+            self._unlock()
             if isinstance(error, JournalError):
                 raise
             raise self._failed(error, "") from error  # of a file that was never begun nothing is whole
+
+    def _take_lock(self) -> int:
+        """Of the file itself: of two that write into one file, each would destroy what the other has recorded. -1 where
+        the file system has no locks, or the file can't be made, which is said next. Raises JournalError."""
+        try:
+            lock = self._files.lock(self.path)
+        except OSError:
+            return -1
+        if lock is None:
+            raise JournalError(f"{self.path} is being written by another recorder: end that first, or name another file"
+                               )
+        return lock
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            self._files.close(lock)
 
     @property
     def size(self) -> int:
@@ -162,8 +182,10 @@ class RecordingWriter:
         return number
 
     def add(self, channel: int, sequence: int, log_time: int, publish_time: int, payload: bytes) -> None:
-        """Take in the next message. Raises JournalError if the disk refuses."""
+        """Take in the next message. Raises JournalError if the disk refuses. A publish time that MCAP can't say, before
+        1970, becomes the log time: that it had none."""
         chunk = self._chunk
+        publish_time = publish_time if 0 <= publish_time <= U64_MAX else log_time
         chunk.entries.setdefault(channel, []).extend((log_time, chunk.size))
         chunk.add(MESSAGE.pack(Opcode.MESSAGE, MESSAGE_FIXED + len(payload), channel, sequence & 0xFFFFFFFF, log_time,
                                publish_time))
@@ -221,12 +243,14 @@ class RecordingWriter:
                     offset=self._file.end, length=len(said), name=END_NAME)))
                 self._metadata += 1
             self._file.end_with(said + self._closing(self._file.end + len(said)))
+            self._unlock()
         except OSError as error:
             raise self._failed(error) from error
 
     def abandon(self) -> None:
         """Leave the file as it is: whole, without a summary. Idempotent."""
         self._file.abandon()
+        self._unlock()
 
     def _closing(self, offset: int) -> bytes:
         """Everything from DataEnd, at `offset`, to the end of the file."""

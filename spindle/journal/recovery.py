@@ -17,7 +17,7 @@ import logging
 from pathlib import Path
 
 from spindle.journal.errors import JournalCorrupt, NotAJournal
-from spindle.journal.files import Files
+from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import LIVE_TRAILER, Damage, padding_header, parse_channel
 from spindle.journal.growing import finish, round_up
 from spindle.journal.live import Whole
@@ -172,6 +172,18 @@ def corrupt_error(scan: Scan) -> JournalCorrupt:
         scan.path,
         scan.damage.offset,
     )
+
+
+def check_whole(path: Path, files: Files | None = None) -> None:
+    """Read a file through. Raises JournalCorrupt for damage before its end; a torn tail is none."""
+    files = files or OsFiles()
+    handle = files.open(path)
+    try:
+        scan = open_scan(files, handle, path).run()
+        if scan.state is State.CORRUPT:
+            raise corrupt_error(scan)
+    finally:
+        files.close(handle)
 
 
 def repair(files: Files, handle: int, scan: Scan) -> tuple[Path | None, int]:

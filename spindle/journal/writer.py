@@ -275,7 +275,10 @@ class Journal:
                 self._file.abandon()  # whole all the same; the next start gives it its summary
             self._files.close(self._lock)
         except Exception as error:
-            self._fail(error)
+            if self._stopping and self._is_lack(error):
+                self._end_early(error)
+            else:
+                self._fail(error)
 
     def _note_closed(self) -> None:
         file = self._file
@@ -478,8 +481,7 @@ class Journal:
                         self._halt("")
                     return found
                 except OSError as error:
-                    if self._stopping or error.errno not in NO_ROOM or not (
-                            self._keeper.keep.free_min and (anew or isinstance(error, NoRoom))):
+                    if self._stopping or not self._is_lack(error) or not (anew or isinstance(error, NoRoom)):
                         raise
                     if self._drop():
                         continue
@@ -521,9 +523,26 @@ class Journal:
                                                                 file.relays.last), anew=True)
         self._types_lacking = False  # unless there are others by now, which the next look finds
 
+    def _is_lack(self, error: Exception) -> bool:
+        """True for a full disk that has a mark: the node lives on."""
+        return isinstance(error, OSError) and error.errno in NO_ROOM and bool(self._keeper.keep.free_min)
+
+    def _end_early(self, error: Exception) -> None:
+        """Nobody has the topic open here any more, and for its last messages there is no room, however long one waits:
+        no reason to end a node whose other topics go on."""
+        self._let_go(self._explain(error))
+        _log.warning("%s", self.failure, extra=about(JOURNAL_HALTED, topic=self.spec.name))
+        if self.halted:
+            self.halted = ""
+            self._on_halt("")
+
     def _fail(self, error: Exception) -> None:
         """Stop for good: keep what is on the disk, let go of the files, tell the owner."""
         failure = self._explain(error)
+        self._let_go(failure)
+        self._on_failure(failure)
+
+    def _let_go(self, failure: Exception) -> None:
         for handle in (self._file.abandon, lambda: self._files.close(self._lock)):
             try:
                 handle()
@@ -532,7 +551,6 @@ class Journal:
         with self._changed:
             self.failure = failure
             self._changed.notify_all()
-        self._on_failure(failure)
 
     def _explain(self, error: Exception) -> Exception:
         if isinstance(error, JournalError):
@@ -540,8 +558,9 @@ class Journal:
         safe = f"Messages with index below {self._durable} are safe, later ones are not acknowledged"
         if isinstance(error, OSError):
             reason = reason_of(error, self.path, self._files)
+            anew = "open the topic" if self._stopping and self._is_lack(error) else "start the node"
             failure = JournalWriteFailed(f"journal of topic {self.spec.name!r}: cannot write {self.path}: {reason}. "
-                                         f"{safe}. {way_out(error)} and start the node again")
+                                         f"{safe}. {way_out(error)} and {anew} again")
         else:
             failure = JournalWriteFailed(f"journal of topic {self.spec.name!r} ({self.path}) stopped by a defect: "
                                          f"{type(error).__name__}: {error}. {safe}")

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from dds.messages.contents import SAMPLE, Contents, Said
-from spindle.cli.common import Target, note
+from spindle.cli.common import Target, is_like, note
 from spindle.cli.ports import OPAQUE_TYPE
 from spindle.cli.recordings.recorder import OPAQUE, UNKNOWN, Kind, Recorder, Track, kind_of
 from spindle.errors import AccessDenied, GroupSilent, ListenError, NoDaemon, NodeStopped, SpindleError, TopicUnknown
@@ -282,10 +282,8 @@ class Bridge(Recorder):
 
     def absent(self) -> list[str]:
         """Patterns that no topic is like so far."""
-        from fnmatch import fnmatchcase
-
         known = {*self._known, *(topic for track in self._known.values() for topic in track.names.values())}
-        return [like for like in self._patterns if not any(fnmatchcase(name, like) for name in known)]
+        return [like for like in self._patterns if not any(is_like(name, (like,)) for name in known)]
 
     def _forget(self, name: str) -> None:
         """A topic that is gone, or is another one now."""

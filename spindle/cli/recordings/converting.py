@@ -68,7 +68,7 @@ def _metadata(one: Played, keyed: bool, place: str) -> dict[str, str]:
     found = {"level": one.lane.level, "size_max": str(one.lane.size_max)}
     if one.lane.order:
         found["order"] = one.lane.order
-    if one.form.type.kind:
+    if one.form.type.kind and one.form.data_type is not None:
         found["type"] = announced.encode({"qos": {}}, one.form.codec(), TYPE_BYTES_MAX).decode()
     if one.kind != SAMPLE:
         found["what"] = one.kind

@@ -117,7 +117,11 @@ class Lanes:
         for file in files:
             prepare = {RECORDING: self._recorded, JOURNAL: self._journal}.get(file.kind, self._other)
             for number, channel in file.channels.items():
-                self._of_channel[channel] = prepare(channel, file.counts.get(number, 0))
+                try:
+                    self._of_channel[channel] = prepare(channel, file.counts.get(number, 0))
+                except (ValueError, KeyError) as error:
+                    raise JournalError(f"{file.path}: the channel of topic {channel.topic!r} says nonsense: {error}"
+                                       ) from None
 
     @property
     def refused(self) -> int:
@@ -169,20 +173,16 @@ class Lanes:
         said = channel.metadata
         kind, place = said.get("what", SAMPLE), said.get("set", "")
         lane = self._lane(channel.topic, channel.file, count if kind == SAMPLE else 0)
-        try:
-            if kind not in KINDS:
-                raise ValueError(f"something is {kind!r}")
-            if place not in ("", SET_FIRST, SET_MORE, SET_LAST):
-                raise ValueError(f"something is the {place!r} of a set")
-            writer = int(said.get("writer", "0"), 16)
-            inline = InlineQos(int(said.get("lifespan", "0")), int(said.get("strength", "0")),
-                               tuple(filter(None, said.get("partitions", "").split("\n"))))
-            lane.order, lane.level = said.get("order", ""), said.get("level", "")
-            lane.has_sets |= bool(place)
-            lane.size_max = max(lane.size_max, min(int(said.get("size_max", "0")), SIZE_MAX_LIMIT))
-        except ValueError as error:
-            raise JournalError(f"{channel.file.path}: the channel of topic {channel.topic!r} says nonsense: {error}"
-                               ) from None
+        if kind not in KINDS:
+            raise ValueError(f"something is {kind!r}")
+        if place not in ("", SET_FIRST, SET_MORE, SET_LAST):
+            raise ValueError(f"something is the {place!r} of a set")
+        writer = int(said.get("writer", "0"), 16)
+        inline = InlineQos(int(said.get("lifespan", "0")), int(said.get("strength", "0")),
+                           tuple(filter(None, said.get("partitions", "").split("\n"))))
+        lane.order, lane.level = said.get("order", ""), said.get("level", "")
+        lane.has_sets |= bool(place)
+        lane.size_max = max(lane.size_max, min(int(said.get("size_max", "0")), SIZE_MAX_LIMIT))
         if "type" in said:
             form = self._form(lane, announced_form(said["type"].encode()))
         elif kind in ENDS or channel.message_encoding == OPAQUE:
@@ -215,6 +215,7 @@ class Lanes:
                 types.setdefault(of.number if of is not None else 0, []).append(announced.decode(told)[1])
         contents = self._contents.setdefault((about.get("topic", ""), about.get("node", "")), Contents())
         forms: dict[tuple[int, bytes], Form] = {}
+        sender, writer = int(channel.metadata["sender"]), int(channel.metadata["writer"])
         tag = int(channel.metadata.get("tag", "0"))
         if not grouped:
             self._lane(channel.topic, file, 0 if tag & 0x1F and not tag & 4 else count)
@@ -241,7 +242,7 @@ class Lanes:
 
         def play(message: PlayedMessage) -> Iterator[Unit]:
             whole: Unit = []
-            for said in contents.take(message.payload, _Info(message)):
+            for said in contents.take(message.payload, _Info(message, sender, writer, tag)):
                 lane = lane_of(said)
                 form = BYTES if said.kind in ENDS else form_of(lane, said.channel, said.payload)
                 lane.messages += bool(said.channel and said.kind == SAMPLE)
@@ -279,11 +280,8 @@ class Lanes:
 class _Info:
     """A journal's message as the log had it."""
 
-    def __init__(self, message: PlayedMessage) -> None:
-        said = message.channel.metadata
-        writer = int(said["writer"])
-        self.sender, self.writer, self.relay = int(said["sender"]), writer & 0xFFFF, writer >> 16
-        self.tag = int(said.get("tag", "0"))
+    def __init__(self, message: PlayedMessage, sender: int, writer: int, tag: int) -> None:
+        self.sender, self.writer, self.relay, self.tag = sender, writer & 0xFFFF, writer >> 16, tag
         self.source_timestamp = source_of(message)
         self.reception_timestamp = message.log_time
         self.sequence, self.view_id, self.index = message.sequence, 0, 0

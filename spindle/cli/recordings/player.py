@@ -21,7 +21,6 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -32,7 +31,7 @@ from dds.messages.contents import CLOSED_DISPOSED, DISPOSED, ENDS, GONE, SAMPLE,
 from dds.messages.inline_qos import NOTHING, InlineQos
 from dds.messages.operations import WRITES
 from dds.messages.order_groups import ROOM
-from spindle.cli.common import note
+from spindle.cli.common import is_like, note
 from spindle.cli.ports import LEVELS
 from spindle.cli.recordings.lanes import Form, Lane, Played, Unit
 from spindle.cli.recordings.underway import Underway, samples_in
@@ -222,26 +221,30 @@ class Player:
 
     # --- playing
 
-    def play(self, units: Iterable[Unit], speed: float, begin_ns: int, shown: Callable[[int], None]) -> None:
+    def play(self, units: Iterable[Unit], speed: float, begin_ns: int, shown: Callable[[int], None]) -> bool:
         """Write everything; `begin_ns`: the log time that is now. speed 0: as fast as readers take it. shown(log time)
-        is called now and then. Raises ClickException; NodeStopped where the node goes away and there is no other."""
+        is called now and then. False if there was nothing. Raises ClickException; NodeStopped where the node goes away
+        and there is no other."""
+        found = False
         begun = time.monotonic()
         looked = begun
         for unit in units:
+            found = True
             if self.stopping:
-                return
+                break
             at = unit[0].log_time
             if speed:
                 due = begun + (at - begin_ns) / 1e9 / speed
                 while (left := due - time.monotonic()) > 0:
                     shown(at - int(left * 1e9 * speed))
                     if self._stopping.wait(min(left, PERIOD_S)):
-                        return
+                        return found
                 self.behind_s = time.monotonic() - due
             self._say(unit)
             if time.monotonic() - looked >= PERIOD_S:
                 looked = time.monotonic()
                 shown(at)
+        return found
 
     def _say(self, unit: Unit) -> None:
         said = [one for one in unit if one.kind not in ENDS]
@@ -417,7 +420,7 @@ class Player:
 
 def wanted(name: str, patterns: tuple[str, ...]) -> bool:
     """Whether a topic is to be played."""
-    return not patterns or any(fnmatchcase(name, like) for like in patterns)
+    return not patterns or is_like(name, patterns)
 
 
 __all__ = ["Player", "wanted"]

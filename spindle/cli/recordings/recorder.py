@@ -17,7 +17,6 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from dds.codecs.schemas import schema_of
@@ -27,7 +26,7 @@ from dds.messages import announced
 from dds.messages.contents import ENDS, SAMPLE, Contents, Said
 from dds.messages.inline_qos import NOTHING
 from dds.messages.order_groups import channel_in, is_group
-from spindle.cli.common import Target, note
+from spindle.cli.common import Target, is_like, note
 from spindle.cli.ports import OPAQUE_TYPE, READER_QOS, announcement
 from spindle.errors import AccessDenied, GroupSilent, NoDaemon, SpindleError, TopicUnknown
 from spindle.group.levels import Level
@@ -141,7 +140,7 @@ class Recorder:
     def missing(self) -> list[str]:
         """Patterns that no topic is like so far."""
         known = {*self.tracks, *(name for track in self.tracks.values() for name in track.names.values())}
-        return [like for like in self._patterns if not any(fnmatchcase(name, like) for name in known)]
+        return [like for like in self._patterns if not any(is_like(name, (like,)) for name in known)]
 
     def look(self) -> None:
         """Open what is there by now. Raises AccessDenied for a topic that was named, SpindleError."""
@@ -164,7 +163,7 @@ class Recorder:
                 self._learn(track)
 
     def _wants(self, name: str) -> bool:
-        return any(fnmatchcase(name, like) for like in self._patterns)
+        return is_like(name, self._patterns)
 
     def _wants_track(self, info: TopicInfo) -> bool:
         if self._wants(info.spec.name):

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import click
 
+SPAN_MAX_S = 1e10  # three centuries
 _SPAN = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d+)?)\Z")
 
 
@@ -59,16 +60,17 @@ def span(text: str) -> float | None:
     if not found:
         return None
     hours, minutes, seconds = found.groups()
-    return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds)
+    total = float(hours or 0) * 3600 + float(minutes or 0) * 60 + float(seconds)
+    return total if total < SPAN_MAX_S else None
 
 
 def moment(text: str) -> int | None:
     """UTC ns; None for what is none. Without a zone it is local time."""
     try:
         at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
-    except ValueError:
+        return int(at.timestamp()) * 10**9 + at.microsecond * 1000
+    except (ValueError, OverflowError):  # the year 1 has no moment everywhere
         return None
-    return int(at.timestamp()) * 10**9 + at.microsecond * 1000
 
 
 class Renaming(click.ParamType):

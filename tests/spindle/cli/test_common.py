@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 
-from spindle.cli.common import Target, bytes_text, count_text, duration_text, escaped, json_default
+from spindle.cli.common import (
+    AMOUNT_MAX,
+    Amount,
+    Target,
+    bytes_text,
+    count_text,
+    duration_text,
+    escaped,
+    is_like,
+    json_default,
+)
 
 
 @pytest.mark.parametrize(
@@ -55,3 +66,16 @@ def test_local_nodes(tmp_path: Path) -> None:
         (tmp_path / "domain-3" / name).touch()
     assert target.local_nodes() == [2, 10]
     assert Target(3, 5, tmp_path).local_nodes() == [5]
+
+
+def test_names_may_look_like_patterns() -> None:
+    assert is_like("a[1]", ["b", "a[1]"]) and is_like("a1", ["a[1]"]) and is_like("x/y", ["x/*"])
+    assert not is_like("a[1]", ["b*"]) and not is_like("a", [])
+
+
+def test_amounts() -> None:
+    amount = Amount()
+    assert amount.convert("1.5", None, None) == 1.5 and amount.convert("inf", None, None) == AMOUNT_MAX
+    for text in ("nan", "-1", "much"):
+        with pytest.raises(click.BadParameter):
+            amount.convert(text, None, None)

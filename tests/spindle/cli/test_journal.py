@@ -137,3 +137,38 @@ def test_decoders() -> None:
 def test_times() -> None:
     assert when(0) == "-"
     assert when(1_700_000_000_999_999_999) == "2023-11-14 22:13:20Z"
+
+
+def test_an_export_that_is_there(cli: Cli, directory: Path, tmp_path: Path) -> None:
+    out = tmp_path / "x.mcap"
+    export = ("journal", "export", directory, "--format", "mcap", "-o", out)
+    assert cli(*export).code == 0
+    again = cli(*export)
+    assert again.code == 10 and "--force" in again.err
+    assert "50 messages of 1 journals" in cli(*export, "--force").err
+
+
+@pytest.mark.parametrize("style", ["jsonl", "csv", "mcap"])
+def test_an_export_onto_what_it_reads(cli: Cli, directory: Path, style: str) -> None:
+    before = file_of(directory).read_bytes()
+    result = cli("journal", "export", directory, "--format", style, "-o", file_of(directory), "--force")
+    assert result.code == 10 and "is a file of the journal that is exported" in result.err
+    assert file_of(directory).read_bytes() == before
+
+
+@pytest.mark.parametrize("style", ["jsonl", "mcap"])
+def test_an_export_of_what_is_damaged(cli: Cli, directory: Path, tmp_path: Path, style: str) -> None:
+    """Of a journal without a summary, as a node leaves it that was killed: nothing is left out in silence."""
+    file = file_of(directory)
+    end = cli("journal", "verify", file, "--json").json["files"][0]["data_end"]
+    whole = file.read_bytes()[:end]
+    export = ("journal", "export", directory, "--format", style, "-o", tmp_path / "x", "--force")
+    file.write_bytes(whole + bytes(3))
+    torn = cli(*export)
+    assert torn.code == 0 and "50 messages" in torn.err
+    assert style != "mcap" or f"it ends at byte {end:,}" in torn.err
+    damaged = bytearray(whole)
+    damaged[whole.index(messages(50)[1][0])] ^= 0xFF
+    file.write_bytes(damaged + whole)
+    result = cli(*export)
+    assert result.code == 10 and "damaged before its end" in result.err

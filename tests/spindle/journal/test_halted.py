@@ -5,6 +5,7 @@ Method: two embedded nodes with a directory each, and a disk under one of them t
 from __future__ import annotations
 
 import dataclasses
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -123,3 +124,33 @@ def test_a_node_that_leaves_while_its_journal_halts(tmp_path: Path, runtime_dir:
     finally:
         one.close()
     assert [message.payload for message in read(tmp_path / "1")] == [b"1", b"2"]
+
+
+def test_a_topic_that_is_left_while_its_journal_halts(tmp_path: Path, runtime_dir: Path, free: dict[str, int]) -> None:
+    """Goal: a disk that others have filled to the last byte ends no node, however much the journal still had to write.
+    Method: more than the rest of the file takes, and the only writer closes."""
+    def allocate(self: OsFiles, handle: int, offset: int, size: int) -> None:
+        if not free["1"]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with patch.object(OsFiles, "allocate", allocate), node(tmp_path, runtime_dir, 1) as one:
+        one.declare_topic(TopicSpec("other"))
+        with one.open_writer("other") as goes_on:
+            with one.open_writer(TOPIC) as writer:
+                for _ in range(40):
+                    writer.inbox.write(PAYLOAD, timeout_s=10)
+                assert writer.inbox.wait_acknowledged(10, persisted=True)
+                free["1"] = 0
+                for _ in range(40):
+                    writer.inbox.write(PAYLOAD, timeout_s=10)
+                wait_until(lambda: one.held_up_by(TOPIC))
+            wait_until(lambda: verify(tmp_path / "1").files[0].in_use is False)
+            goes_on.inbox.write(b"x", timeout_s=10)
+            assert goes_on.inbox.wait_acknowledged(10)
+            wait_until(lambda: not one.held_up_by(TOPIC))
+            free["1"] = 1 << 40
+            with one.open_writer(TOPIC) as writer:
+                writer.inbox.write(b"later", timeout_s=10)
+                assert writer.inbox.wait_acknowledged(10, persisted=True)
+    found = [message.payload for message in read(tmp_path / "1")]
+    assert verify(tmp_path / "1").ok and 40 <= len(found) < 81 and found[-1] == b"later"

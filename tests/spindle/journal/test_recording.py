@@ -4,17 +4,22 @@ bytes of them changed."""
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 from io import BytesIO
 from pathlib import Path
 
 import pytest
+from mcap.opcode import Opcode
 from mcap.reader import NonSeekingReader, make_reader
+from mcap.records import Header
 from mcap.writer import CompressionType, IndexType, Writer
 
 from spindle.errors import JournalError
 from spindle.group.schemas import MessageSchema
-from spindle.journal.format import MAGIC
+from spindle.journal.files import OsFiles
+from spindle.journal.format import MAGIC, RECORD, encode
 from spindle.journal.playing import OTHER, RECORDING, NotPlayable, PlayedFile, merged, open_all
 from spindle.journal.recording import CHUNK_BYTES, COMPRESSIONS, RecordingExists, RecordingWriter
 
@@ -101,7 +106,7 @@ def test_damage_within_is_found_or_skipped(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[data.index(b"0051")] ^= 0xFF  # in the second chunk
     path.write_bytes(data)
-    with pytest.raises(JournalError, match="the checksum of the chunk at byte"):
+    with pytest.raises(JournalError, match=r"the chunk at byte .* is damaged: its checksum does not match"):
         played(path)
     assert played(path, skip_damaged=True) == expected()[:50] + expected()[100:200]
 
@@ -185,3 +190,111 @@ def test_a_file_that_is_there_is_not_replaced_unless_asked(tmp_path: Path) -> No
 def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=r"cannot write the recording .*: No such file or directory$"):
         RecordingWriter(tmp_path / "none" / "r.mcap", {})
+
+
+def others(path: Path, **options: bool) -> None:
+    """A file of another program: three messages in chunks of one."""
+    with path.open("wb") as stream:
+        writer = Writer(stream, chunk_size=1, compression=CompressionType.NONE, **options)
+        writer.start("other")
+        schema = writer.register_schema("S", "jsonschema", b"{}")
+        for number in range(3):
+            writer.add_message(writer.register_channel(f"t{number}", "json", schema), number, b"%d" % number, number)
+        writer.finish()
+
+
+@pytest.mark.parametrize("left_out", ["repeat_channels", "repeat_schemas", "use_statistics", "use_summary_offsets"])
+def test_files_whose_summary_says_less(tmp_path: Path, left_out: str) -> None:
+    """Channels and schemas needn't be repeated there: then they are where the messages are."""
+    path = tmp_path / "o.mcap"
+    others(path, **{left_out: False})
+    file = PlayedFile(path)
+    assert [(one.channel.topic, one.channel.schema and one.channel.schema.name) for one in file.messages()] == [
+        (f"t{number}", "S") for number in range(3)]
+    assert {one.topic for one in file.channels.values()} == {"t0", "t1", "t2"} and sum(file.counts.values()) == 3
+    file.close()
+
+
+def test_damage_within_one_without_an_index(tmp_path: Path) -> None:
+    """It ends nothing: what is whole follows. At the end it is what a crash leaves."""
+    path = tmp_path / "r.mcap"
+    recorded(path, count=200, compression="none", close=False).abandon()
+    whole = path.read_bytes()
+    data = bytearray(whole)
+    data[data.index(b"0051")] ^= 0xFF  # in the second chunk
+    path.write_bytes(data)
+    file = PlayedFile(path)
+    assert not file.problem and file.times == (1000, 1199)
+    file.close()
+    with pytest.raises(JournalError, match=r"the chunk at byte [\d,]+ is damaged: its checksum does not match"):
+        played(path)
+    assert played(path, skip_damaged=True) == expected()[:50] + expected()[100:200]
+    data = bytearray(whole)
+    data[data.index(b"0151")] ^= 0xFF  # in the last one
+    path.write_bytes(data)
+    file = PlayedFile(path)
+    assert "makes no sense from byte" in file.problem and "checksum" in file.problem
+    file.close()
+    assert played(path) == expected()[:150]
+
+
+@pytest.mark.parametrize("opcode, content", [(Opcode.CHUNK, 3), (Opcode.MESSAGE, 7), (Opcode.CHANNEL, 1)])
+def test_records_that_are_too_short(tmp_path: Path, opcode: int, content: int) -> None:
+    path = tmp_path / "x.mcap"
+    path.write_bytes(MAGIC + encode(Header(profile="", library="")) + RECORD.pack(opcode, content) + bytes(content))
+    file = PlayedFile(path)
+    assert "makes no sense from byte 25 on" in file.problem and "()" not in file.problem
+    assert list(file.messages()) == []
+    file.close()
+
+
+def test_what_is_no_file_to_be_read_anywhere(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.mcap")
+    for given in (tmp_path / "pipe.mcap", tmp_path):
+        with pytest.raises(JournalError, match=r"pipe.mcap is no regular file: .* into a file first"):
+            open_all([given])
+    (tmp_path / "pipe.mcap").unlink()
+    (tmp_path / "d.mcap").mkdir()
+    with pytest.raises(JournalError, match="no MCAP file in"):
+        open_all([tmp_path])
+
+
+def test_a_disk_that_can_not_be_read(tmp_path: Path) -> None:
+    class Broken(OsFiles):
+        def read(self, handle: int, size: int, offset: int) -> bytes:
+            if offset + size > 300:
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(handle, size, offset)
+
+    recorded(tmp_path / "r.mcap")
+    with pytest.raises(JournalError, match=r"cannot read .*r\.mcap at byte [\d,]+: Input/output error"):
+        PlayedFile(tmp_path / "r.mcap", Broken())
+
+
+def test_a_file_is_written_by_one_at_a_time(tmp_path: Path) -> None:
+    """The second would destroy what the first has recorded, --force or not."""
+    path = tmp_path / "r.mcap"
+    first = recorded(path, close=False)
+    with pytest.raises(JournalError, match=r"r\.mcap is being written by another recorder"):
+        RecordingWriter(path, {}, replace=True)
+    first.close()
+    assert played(path) == expected()
+    RecordingWriter(path, {}, replace=True).close()
+    assert played(path) == []
+    RecordingWriter(path, {}, replace=True).abandon()
+    RecordingWriter(path, {}, replace=True).close()
+
+
+def test_times_before_1970_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "r.mcap"
+    writer = RecordingWriter(path, {})
+    writer.add(writer.channel("t", None, {}), 0, 7, -1, b"x")
+    writer.close()
+    file = PlayedFile(path)
+    assert [(one.log_time, one.publish_time) for one in file.messages()] == [(7, 7)]
+    file.close()
+
+
+def test_a_file_that_is_named_twice_is_played_once(tmp_path: Path) -> None:
+    recorded(tmp_path / "r.mcap", count=10)
+    assert [len(one) for one in open_all([tmp_path / "r.mcap", tmp_path / "r.mcap", tmp_path])] == [1]

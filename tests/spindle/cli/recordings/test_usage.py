@@ -1,0 +1,76 @@
+"""Goal: what can't be meant is said at once, and names are names. Method: a recording of a few messages, played in this
+process onto an embedded node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dds
+from spindle.journal.recording import RecordingWriter
+from tests.spindle.cli.recordings.programs import played, recording, written
+from tests.spindle.cli.support import Cli
+
+BRACKETS = "raw[1]"
+
+
+@pytest.fixture
+def node(runtime_dir: Path) -> Iterator[dds.DomainParticipant]:
+    with dds.DomainParticipant.embedded() as participant:
+        yield participant
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Ten messages in a second, as of a program that counts its time from 0."""
+    writer = RecordingWriter(tmp_path / "r.mcap", {})
+    channel = writer.channel(BRACKETS, None, {})
+    for number in range(10):
+        writer.add(channel, number, number * 10**8, number * 10**8, b"%d" % number)
+    writer.close()
+    return writer.path
+
+
+@pytest.mark.parametrize("more", [["--loop"], [], ["--loop", "--duration", "3"]])
+def test_a_part_in_which_nothing_is(cli: Cli, node: dds.DomainParticipant, file: Path, more: list[str]) -> None:
+    """It is said; and not played again and again, with a processor of its own."""
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
+        result = cli("replay", file, "--bytes", "--start", "5", *more)
+    assert result.code == 1 and "nothing to play in this part: the files last 900 ms" in result.err
+
+
+@pytest.mark.slow
+def test_names_that_look_like_patterns(cli: Cli, node: dds.DomainParticipant, file: Path, tmp_path: Path) -> None:
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
+        result = played(cli, file, "--bytes", "--speed", "0", "--topics", BRACKETS, "--json")
+    assert result.json["messages"] == 10
+    out = tmp_path / "again.mcap"
+    with recording([BRACKETS], out, node, [BRACKETS]):
+        written(dds.DataWriter(node, dds.Topic(node, BRACKETS, bytes)), b"1", b"2")
+    assert cli("replay", out, "--list", "--json").json["topics"][0]["messages"] == 2
+
+
+def test_two_files_of_which_one_begins_at_zero(cli: Cli, node: dds.DomainParticipant, file: Path, tmp_path: Path
+                                               ) -> None:
+    """The time 0 is a time."""
+    writer = RecordingWriter(tmp_path / "later.mcap", {})
+    writer.add(writer.channel("later", None, {}), 0, 5 * 10**8, 5 * 10**8, b"x")
+    writer.close()
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)), dds.DataReader(node, dds.Topic(node, "later", bytes)):
+        result = played(cli, file, writer.path, "--bytes", "--speed", "0", "--json")
+    assert result.json["messages"] == 11
+
+
+@pytest.mark.parametrize("option, value", [
+    ("--speed", "nan"), ("--timeout", "nan"), ("--start", "9" * 400), ("--duration", "9" * 400),
+    ("--start", "0001-01-01"), ("--at", "0001-01-01")])
+def test_numbers_that_are_none(cli: Cli, file: Path, option: str, value: str) -> None:
+    result = cli("replay", file, option, value)
+    assert result.code == 2 and option in result.err
+
+
+def test_as_long_as_it_takes(cli: Cli, node: dds.DomainParticipant, file: Path) -> None:
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
+        assert played(cli, file, "--bytes", "--timeout", "inf", "--speed", "inf", "--json").json["messages"] == 10
