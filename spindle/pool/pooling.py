@@ -437,8 +437,8 @@ class Pooling:
                 self.finder.look_up(link.node, name, time.monotonic_ns(), partial(self._found, link, name, change))
             elif handle == FULL:
                 link.answer("wrong", errno.ENOSPC)
-            else:
-                link.answer("cut")
+            else:  # it was looked up once more, and has ended meanwhile; or its node has
+                link.answer("nobody" if link.node in self._connected else "cut")
 
         self.finder.open(link, name, time.monotonic_ns(), opened, change)
 

@@ -149,8 +149,10 @@ def test_memory_of_another_node_is_let_go_when_nobody_uses_it() -> None:
     asyncio.run(asyncio.wait_for(inside(), 30))
 
 
-def test_a_region_that_is_mapped_no_more_when_it_is_opened_is_mapped_again() -> None:
-    """Method: it is looked up anew when it has been mapped, and by then others have taken its place."""
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_region_that_is_mapped_no_more_when_it_is_opened_is_mapped_again(ends: bool) -> None:
+    """Or has ended by then, and is said not to be there. Method: it is looked up anew when it has been mapped, and by
+    then others have taken its place."""
     async def inside() -> None:
         async with pair(local=True) as (one, two):
             await settle((one, two), asyncio.ensure_future(one.reach()))
@@ -168,6 +170,8 @@ def test_a_region_that_is_mapped_no_more_when_it_is_opened_is_mapped_again() -> 
                 times.append(key)
                 if len(times) == 1:
                     one.pool.finder._cache.clear()
+                    if ends:
+                        two.pool.exports.directory.remove("theirs")
                 mapped(life, key, memory)
 
             async def found() -> None:
@@ -178,7 +182,8 @@ def test_a_region_that_is_mapped_no_more_when_it_is_opened_is_mapped_again() -> 
             with patch.object(poolings, "MAPPED_MAX", 0), patch.object(one.pool, "mapped", mapped_late):
                 user.find(6, 0, cookie=7)
                 await settle((one, two), asyncio.ensure_future(found()))
-            assert [one[:2] for one in user.take()] == [(7, "done")] and len(times) == 2
+            assert [seen[:2] for seen in user.take()] == [(7, "nobody" if ends else "done")]
+            assert len(times) == 2 - ends
             await one.pool.do(lambda: one.pool.forget(link))
 
     asyncio.run(asyncio.wait_for(inside(), 30))
