@@ -172,6 +172,8 @@ class TopicTable:
         local.writers.append(port)
         if lease is not None:
             self.leases.watch(port, lease)
+        if not own:
+            self.timekeeper.look()  # what it keeps for those who come counts for a time, too
         return port
 
     async def open_reader(self, name: str, keep_all: bool, from_history: bool, start_index: int,
@@ -208,6 +210,7 @@ class TopicTable:
         port = ReaderPort(name, local.topic_id, cursor, local.log.mapping, start, placed.continued,
                           local.log.said_ns, ends_of(local.lives), self.types.kept(local))
         local.readers.append(port)
+        self.timekeeper.look()  # while nobody listened, nothing was said of what is over by now
         return port
 
     async def close_writer(self, port: WriterPort) -> None:

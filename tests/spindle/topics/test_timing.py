@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from spindle.client import embed
 from spindle.errors import ConfigError, NodeStopped
 from spindle.group.codec import spec_from_wire, spec_to_wire
 from spindle.group.levels import Level
@@ -25,6 +26,7 @@ from spindle.group.topics import TIMING_FOR, TIMING_STAMPED, TIMING_WORD, TopicS
 from spindle.topics.timing import AGAIN_S, PERIOD_S, TURN_S, Timekeeper
 from spindle_core.timing import Timing
 from tests.spindle.topics.test_leases import Clock
+from tests.support import wait_until
 
 NOW_NS = 1_700_000_000_000_000_000
 WORD, TIMED = 5, 6
@@ -329,3 +331,16 @@ def test_what_a_topic_that_is_gone_waited_for_is_forgotten(node: Any) -> None:
     first.local.log = None
     first.look()
     assert not first.keeper._waits and first.words == []
+
+
+def test_a_reader_that_comes_when_nobody_listened_is_told_what_is_over() -> None:
+    """Method: a real node; the only reader goes before a message is over, and another one comes before that, too."""
+    with embed() as session:
+        session.declare_topic(dataclasses.replace(SPEC, name="timed", level=Level.UNORDERED))
+        with session.open_writer("timed") as writer:
+            with session.open_reader("timed", keep_all=True, from_history=False) as first:
+                over_ns = time.time_ns() + 50_000_000
+                writer.inbox.write((50_000_000).to_bytes(8, "little"), over_ns - 50_000_000, tag=TIMED)
+                wait_until(lambda: first.log.pending)
+            with session.open_reader("timed", keep_all=True, from_history=False) as second:
+                wait_until(lambda: second.log.said_ns >= over_ns)
