@@ -90,10 +90,11 @@ class DataWriter(WriterCore, Generic[T]):
     _shortcut = False
 
     def write(self, sample: T | Any, timestamp: int | None = None) -> None:
-        """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now.
+        """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now; 0 becomes 1.
 
-        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost;
-        with DestinationOrder by source DDSException (BAD_PARAMETER) for a timestamp 30 s or more in the future;
+        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type or a timestamp
+        that is no int, DDSNodeLost; DDSException (BAD_PARAMETER) for a timestamp below 0 or beyond 64 bits with a sign,
+        and with DestinationOrder by source for one 30 s or more in the future;
         in a participant that reattaches DDSUnacknowledged, once after each loss that left something in doubt.
         """
         self._write(sample, timestamp)
@@ -106,7 +107,7 @@ class DataWriter(WriterCore, Generic[T]):
         if not self._enabled:
             self._check_open()
         codec, kind, link = self._codec, self._codec.kind, self._link
-        self._check_stamp(timestamp)
+        at = self._stamp(timestamp)
         if kind == "numpy":
             try:
                 samples = codec.rows(samples).reshape(-1)
@@ -122,7 +123,7 @@ class DataWriter(WriterCore, Generic[T]):
             nonlocal written
             rest: Any = samples[written:] if written else samples  # type: ignore[index]
             try:
-                written += self._write_block(inbox, rest, timestamp or 0, left_s)
+                written += self._write_block(inbox, rest, at, left_s)
             except Exception as error:
                 written += getattr(error, "written", 0)
                 raise
@@ -173,7 +174,7 @@ class DataWriter(WriterCore, Generic[T]):
         if not self._enabled:
             self._check_open()
         kind = self._codec.kind
-        self._check_stamp(timestamp)
+        at = self._stamp(timestamp)
         if kind == "object":
             unsupported(f"a loan of {self._codec.type_name}", "only bytes and NumPy types can be built in place")
         if kind == "numpy":
@@ -182,7 +183,7 @@ class DataWriter(WriterCore, Generic[T]):
             size = self._inbox.size_max - len(self._inline) - (0 if self._port is None else ROOM)
         if self._told and size is not None:
             self._check_open()
-            return copied_loan(self._codec, size, timestamp or 0, self._write)
+            return copied_loan(self._codec, size, at, self._write)
         link, timeout_s = self._link, self._timeout_s
         inbox, memory = through(
             link, lambda inbox, left_s: (inbox, inbox.claim(size, left_s)), Deadline.after(timeout_s))
@@ -192,7 +193,7 @@ class DataWriter(WriterCore, Generic[T]):
             def again(payload: bytes, timestamp: int, key: int) -> None:
                 write_through(link, payload, timestamp, Deadline.after(timeout_s), 0, key)
         key_of = self._handle_of if self._written is not None and link.spec.effects else None
-        return Loan(inbox, memory, data, timestamp or 0, again, key_of)
+        return Loan(inbox, memory, data, at, again, key_of)
 
     def _handle_of(self, sample: Any) -> int:
         return self._keyed().key_and_handle(sample)[1]
