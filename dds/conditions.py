@@ -31,6 +31,8 @@ class _Condition(Entity):
     def __init__(self, reader: DataReader[Any], mask: int) -> None:
         if not isinstance(reader, DataReader):
             raise TypeError(f"a condition is made for a DataReader, not for {reader!r}")
+        if not isinstance(mask, int):
+            raise TypeError(f"a mask is an int of bits of SampleState, ViewState and InstanceState, not {mask!r}")
         self.reader = reader
         self.mask = mask
         self._enter(reader, Qos(), None)

@@ -39,8 +39,8 @@ def handle_of_writer(live: Any) -> int:
 
 
 def source_stamp(timestamp: Any) -> int:
-    """A source timestamp, UTC ns, that a program has given, as it is sent: 0 there stands for now, so that of 1970 itself
-    is one of a nanosecond later. TypeError, DDSException (BAD_PARAMETER)."""
+    """A source timestamp, UTC ns, that a program has given, as it is sent: 0 there stands for now, so that of 1970
+    itself is one of a nanosecond later. TypeError, DDSException (BAD_PARAMETER)."""
     try:
         at = operator.index(timestamp)
     except TypeError:

@@ -92,9 +92,9 @@ class DataWriter(WriterCore, Generic[T]):
     def write(self, sample: T | Any, timestamp: int | None = None) -> None:
         """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now; 0 becomes 1.
 
-        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type or a timestamp
-        that is no int, DDSNodeLost; DDSException (BAD_PARAMETER) for a timestamp below 0 or beyond 64 bits with a sign,
-        and with DestinationOrder by source for one 30 s or more in the future;
+        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type or a
+        timestamp that is no int, DDSNodeLost; DDSException (BAD_PARAMETER) for a timestamp below 0 or beyond 64 bits
+        with a sign, and with DestinationOrder by source for one 30 s or more in the future;
         in a participant that reattaches DDSUnacknowledged, once after each loss that left something in doubt.
         """
         self._write(sample, timestamp)

@@ -138,7 +138,7 @@ class Deadline:
     __slots__ = ("_end",)
 
     def __init__(self, timeout_ns: int | None) -> None:
-        if timeout_ns.__class__ is float:
+        if timeout_ns is not None and not hasattr(timeout_ns, "__index__"):
             raise TypeError(f"a timeout is a whole number of nanoseconds, not {timeout_ns!r}: "
                             "dds.duration(seconds=...) makes one of seconds")
         if timeout_ns is not None and 0 < timeout_ns < HARDLY_MEANT_NS:

@@ -43,6 +43,9 @@ def test_a_condition_knows_what_its_program_has_just_written(participant):
 def test_conditions_of_a_reader(participant):
     writer, reader = pair(participant)
     waitset = WaitSet(participant)
+    for wrong in (None, "1", 1.5):
+        with pytest.raises(TypeError, match="a mask is an int"):
+            ReadCondition(reader, wrong)
     everything = ReadCondition(reader, ANY)
     unread = ReadCondition(reader, ViewState.Any | InstanceState.Any | SampleState.NotRead)
     query = QueryCondition(reader, ANY, lambda sample: sample == b"wanted")
