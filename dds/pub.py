@@ -266,7 +266,7 @@ class DataWriter(WriterCore, Generic[T]):
             self._check_open()
         if self._limits is not None:
             self._limits.check_known(sample)
-        return self._keyed().add(sample, bytes(self._encoded(sample)))
+        return self._keyed().add(sample, bytes(self._encoded_key(sample)))
 
     def lookup_instance(self, sample: T) -> int | None:
         """The handle of the sample's instance; None if the writer neither registered nor wrote it, or has unregistered
@@ -277,7 +277,7 @@ class DataWriter(WriterCore, Generic[T]):
         """End the sample's instance: at every reader it isn't alive from here on in the order, until it is written
         again. Of `sample` only the key members matter. Raises as write()."""
         self._keyed()
-        self._send(self._encoded(sample), timestamp, DISPOSES, self._handle_of(sample))
+        self._send(self._encoded_key(sample), timestamp, DISPOSES, self._handle_of(sample))
         self._ended(sample)
 
     def write_dispose(self, sample: T, timestamp: int | None = None) -> None:
@@ -296,7 +296,7 @@ class DataWriter(WriterCore, Generic[T]):
         """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
         alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
         self._keyed()
-        self._send(self._encoded(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
+        self._send(self._encoded_key(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
                    self._handle_of(sample))
         self._ended(sample)
         self._forget(sample)
@@ -318,6 +318,20 @@ class DataWriter(WriterCore, Generic[T]):
         try:
             return self._codec.encode(sample)
         except Exception as error:
+            raise of_topic(error, self._topic.name) from error
+
+    def _encoded_key(self, sample: Any) -> Any:
+        """A payload that has the sample's key: whether its other members can be encoded doesn't matter, as in what is
+        called key_sample."""
+        codec = self._codec
+        try:
+            return codec.encode(sample)
+        except Exception as error:
+            if isinstance(error, ValueError) and codec.key_of is not None and codec.encode_key is not None:
+                try:
+                    return codec.encode_key(codec.key_of(sample))
+                except Exception as wrong_key:
+                    error = wrong_key
             raise of_topic(error, self._topic.name) from error
 
     def _ended(self, sample: Any) -> None:
