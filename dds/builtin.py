@@ -186,6 +186,7 @@ class BuiltinDataReader(DataReader[Any]):
             runtime.directory.subscribe(
                 topic.about, log, self._ref, topic.name, encode_qos(self._qos, topic.typename))
         runtime.add_reader(self)
+        self._is_made = True
 
     def _choose_way(self) -> None:
         self._fast = False  # its log has no memory that the core could take samples from

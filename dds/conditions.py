@@ -9,6 +9,7 @@ Rules: a mask is an or of SampleState, ViewState and InstanceState bits; where n
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,8 +19,8 @@ from dds.filters.content import Content, Forgiving
 from dds.filters.expression import Expression
 from dds.filters.filtered_topic import bind, bound_expression, parameters_of
 from dds.qos import Qos
-from dds.sub import DataReader
-from dds.waiting.wake import Deadline, Waker, park, wait_readable
+from dds.sub import DataReader, Subscriber
+from dds.waiting.wake import Deadline, Hub, Waker, park, wait_readable
 
 
 class _Condition(Entity):
@@ -31,6 +32,8 @@ class _Condition(Entity):
     def __init__(self, reader: DataReader[Any], mask: int) -> None:
         if not isinstance(reader, DataReader):
             raise TypeError(f"a condition is made for a DataReader, not for {reader!r}")
+        if not isinstance(mask, int):
+            raise TypeError(f"a mask is an int of bits of SampleState, ViewState and InstanceState, not {mask!r}")
         self.reader = reader
         self.mask = mask
         self._enter(reader, Qos(), None)
@@ -156,14 +159,17 @@ class WaitSet(Entity):
         self._attached: tuple[Entity, ...] = ()
         self._waker = Waker()
         self._value = False
+        self._lock = threading.Lock()
+        self._hubs: list[Hub] = []  # of the readers that it waits for
         self._known: list[int] = []  # of each reader, how many messages had come when it was looked at
         self._enter(domain_participant, Qos(), None)
 
     def close(self) -> None:
         """Detach everything; who waits wakes up with an error. Idempotent."""
         for entity in self._attached:
-            self._forget(entity)
+            entity._unwatch_by(self._waker)
         self._attached = ()
+        self._join()
         super().close()
         self._waker.ring()
 
@@ -183,9 +189,7 @@ class WaitSet(Entity):
             return
         self._attached += (entity,)
         entity._watch_by(self._waker)
-        reader = _reader_of(entity)
-        if reader is not None:
-            reader._hub.join(self._waker)
+        self._join()
         self._waker.ring()
 
     def detach(self, entity: Entity) -> None:
@@ -193,14 +197,21 @@ class WaitSet(Entity):
         self._check_open()
         if self.is_attached(entity):
             self._attached = tuple(one for one in self._attached if one is not entity)
-            self._forget(entity)
+            entity._unwatch_by(self._waker)
+            self._join()
             self._waker.ring()
 
-    def _forget(self, entity: Entity) -> None:
-        entity._unwatch_by(self._waker)
-        reader = _reader_of(entity)
-        if reader is not None:
-            reader._hub.leave(self._waker)
+    def _join(self) -> None:
+        """The readers that are waited for: those of an attached subscriber come and go."""
+        with self._lock:
+            hubs = [reader._hub for reader in self._readers()]
+            for hub in hubs:
+                if hub not in self._hubs:
+                    hub.join(self._waker)
+            for hub in self._hubs:
+                if hub not in hubs:
+                    hub.leave(self._waker)
+            self._hubs = hubs
 
     def is_attached(self, entity: Entity) -> bool:
         return any(one is entity for one in self._attached)
@@ -232,15 +243,26 @@ class WaitSet(Entity):
         self._check_open()
         count = self._count()
         if not count:
-            self._known = [reader._source.arm() for reader in self._readers()]
+            self._join()
+            self._known = self._armed()
             count = self._count()
             if not count and self._attached and self._runtime.session.gone and self._runtime.attachment.over:
                 raise self._runtime.attachment.lost_error("nothing that this WaitSet waits for can come any more")
         return count
 
+    def _armed(self) -> list[int]:
+        known = []
+        for reader in self._readers():
+            try:
+                known.append(reader._source.arm())
+            except DDSException:
+                if reader._open:
+                    raise  # else it was closed just now
+        return known
+
     def _readers(self) -> list[DataReader[Any]]:
-        found = (_reader_of(one) for one in self._attached)
-        return list({one._ref: one for one in found if one is not None and one._open and one._enabled}.values())
+        found = (reader for one in self._attached for reader in _readers_of(one))
+        return list({one._ref: one for one in found if one._open and one._enabled}.values())
 
     def wait(self, timeout: int) -> int:
         """How many of the attached are triggered, as soon as one is; 0 after `timeout` ns.
@@ -276,13 +298,15 @@ class WaitSet(Entity):
         return await wait_waitset(self, timeout)
 
 
-def _reader_of(entity: Entity) -> DataReader[Any] | None:
-    """The reader whose samples decide whether `entity` is triggered, if any."""
+def _readers_of(entity: Entity) -> list[DataReader[Any]]:
+    """The readers whose samples decide whether `entity` is triggered."""
     if isinstance(entity, _Condition):
-        return entity.reader
+        return [entity.reader]
     if isinstance(entity, StatusCondition):
         entity = entity.get_entity() if entity._open else entity
-    return entity if isinstance(entity, DataReader) else None
+    if isinstance(entity, Subscriber):
+        return entity._readers() if entity._open else []
+    return [entity] if isinstance(entity, DataReader) else []
 
 
 __all__ = ["GuardCondition", "QueryCondition", "ReadCondition", "StatusCondition", "WaitSet"]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from dds.exceptions import DDSException, closed, not_enabled
 from dds.listener import CALLBACKS, Listener
@@ -20,7 +20,7 @@ from dds.matching.announcing import encode_qos, handle_of
 from dds.matching.matching import Runtime
 from dds.policy import policies
 from dds.qos import LimitedScopeQos, Policy, Qos
-from dds.status import DDSStatus, NodeStatus
+from dds.status import DDSStatus, NodeStatus, check_mask
 from dds.waiting import reaper
 
 if TYPE_CHECKING:
@@ -158,6 +158,10 @@ class Entity:
             self._open = False
             if self._closer is not None:
                 reaper.put(self._closer)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise TypeError(f"{self!r} can't be copied or pickled: there is one of it, and a copy that is forgotten would "
+                        "close it; another process makes one of its own")
 
     def __enter__(self) -> Self:
         return self
@@ -354,10 +358,10 @@ class Entity:
         return self._real()._status_mask
 
     def set_status_mask(self, mask: int) -> None:
-        """The bits that read_status() and wait sets look at."""
-        if not 0 <= mask <= DDSStatus.All:
-            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{mask} has bits outside DDSStatus.All")
-        self._real()._status_mask = mask
+        """The bits that read_status() and wait sets look at. Raises TypeError, and DDSException (BAD_PARAMETER) if the
+        entity has none of them."""
+        me = self._real()
+        me._status_mask = check_mask(me._kind, mask)
 
     def get_statuscondition(self) -> StatusCondition:
         """Its StatusCondition, for wait sets."""
@@ -490,11 +494,9 @@ class StatusCondition(Entity):
         return self.enabled_statuses
 
     def set_enabled_statuses(self, mask: int) -> None:
-        """Bits of DDSStatus. Raises DDSException (BAD_PARAMETER) for others."""
+        """Bits of DDSStatus. Raises TypeError, and DDSException (BAD_PARAMETER) if the entity has none of them."""
         entity = self.get_entity()
-        if not 0 <= mask <= DDSStatus.All:
-            raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{mask} has bits outside DDSStatus.All")
-        self.enabled_statuses = mask
+        self.enabled_statuses = check_mask(entity._kind, mask)
         entity._wake_watchers()
 
     def get_trigger_value(self) -> bool:

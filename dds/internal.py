@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import operator
 from typing import Any, NoReturn, Protocol
 
+from dds.exceptions import DDSException
 from dds.status import InstanceState, SampleState, ViewState
 
 dds_infinity: int = (1 << 63) - 1  # ns; the duration that never ends
@@ -34,6 +36,19 @@ def is_relayed(handle: int) -> bool:
 def handle_of_writer(live: Any) -> int:
     """The publication handle of the writer of a message."""
     return publication_handle(live.sender, live.writer, live.relay)
+
+
+def source_stamp(timestamp: Any) -> int:
+    """A source timestamp, UTC ns, that a program has given, as it is sent: 0 there stands for now, so that of 1970
+    itself is one of a nanosecond later. TypeError, DDSException (BAD_PARAMETER)."""
+    try:
+        at = operator.index(timestamp)
+    except TypeError:
+        raise TypeError(f"a timestamp is a whole number of nanoseconds since 1970, not {timestamp!r}") from None
+    if not 0 <= at < dds_infinity:
+        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                           f"a timestamp is nanoseconds since 1970, from 0 to 2**63 - 2, not {at}")
+    return at or 1
 
 
 class KeptInstance(Protocol):

@@ -90,10 +90,11 @@ class DataWriter(WriterCore, Generic[T]):
     _shortcut = False
 
     def write(self, sample: T | Any, timestamp: int | None = None) -> None:
-        """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now.
+        """Write one sample; `timestamp` is its source timestamp, UTC ns, None = now; 0 becomes 1.
 
-        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type, DDSNodeLost;
-        with DestinationOrder by source DDSException (BAD_PARAMETER) for a timestamp 30 s or more in the future;
+        Raises DDSTimeout (nothing was written), DDSSampleTooLarge, TypeError for a sample of another type or a
+        timestamp that is no int, DDSNodeLost; DDSException (BAD_PARAMETER) for a timestamp below 0 or beyond 64 bits
+        with a sign, and with DestinationOrder by source for one 30 s or more in the future;
         in a participant that reattaches DDSUnacknowledged, once after each loss that left something in doubt.
         """
         self._write(sample, timestamp)
@@ -106,7 +107,7 @@ class DataWriter(WriterCore, Generic[T]):
         if not self._enabled:
             self._check_open()
         codec, kind, link = self._codec, self._codec.kind, self._link
-        self._check_stamp(timestamp)
+        at = self._stamp(timestamp)
         if kind == "numpy":
             try:
                 samples = codec.rows(samples).reshape(-1)
@@ -122,7 +123,7 @@ class DataWriter(WriterCore, Generic[T]):
             nonlocal written
             rest: Any = samples[written:] if written else samples  # type: ignore[index]
             try:
-                written += self._write_block(inbox, rest, timestamp or 0, left_s)
+                written += self._write_block(inbox, rest, at, left_s)
             except Exception as error:
                 written += getattr(error, "written", 0)
                 raise
@@ -173,7 +174,7 @@ class DataWriter(WriterCore, Generic[T]):
         if not self._enabled:
             self._check_open()
         kind = self._codec.kind
-        self._check_stamp(timestamp)
+        at = self._stamp(timestamp)
         if kind == "object":
             unsupported(f"a loan of {self._codec.type_name}", "only bytes and NumPy types can be built in place")
         if kind == "numpy":
@@ -182,7 +183,7 @@ class DataWriter(WriterCore, Generic[T]):
             size = self._inbox.size_max - len(self._inline) - (0 if self._port is None else ROOM)
         if self._told and size is not None:
             self._check_open()
-            return copied_loan(self._codec, size, timestamp or 0, self._write)
+            return copied_loan(self._codec, size, at, self._write)
         link, timeout_s = self._link, self._timeout_s
         inbox, memory = through(
             link, lambda inbox, left_s: (inbox, inbox.claim(size, left_s)), Deadline.after(timeout_s))
@@ -192,7 +193,7 @@ class DataWriter(WriterCore, Generic[T]):
             def again(payload: bytes, timestamp: int, key: int) -> None:
                 write_through(link, payload, timestamp, Deadline.after(timeout_s), 0, key)
         key_of = self._handle_of if self._written is not None and link.spec.effects else None
-        return Loan(inbox, memory, data, timestamp or 0, again, key_of)
+        return Loan(inbox, memory, data, at, again, key_of)
 
     def _handle_of(self, sample: Any) -> int:
         return self._keyed().key_and_handle(sample)[1]
@@ -265,7 +266,7 @@ class DataWriter(WriterCore, Generic[T]):
             self._check_open()
         if self._limits is not None:
             self._limits.check_known(sample)
-        return self._keyed().add(sample, bytes(self._encoded(sample)))
+        return self._keyed().add(sample, bytes(self._encoded_key(sample)))
 
     def lookup_instance(self, sample: T) -> int | None:
         """The handle of the sample's instance; None if the writer neither registered nor wrote it, or has unregistered
@@ -276,7 +277,7 @@ class DataWriter(WriterCore, Generic[T]):
         """End the sample's instance: at every reader it isn't alive from here on in the order, until it is written
         again. Of `sample` only the key members matter. Raises as write()."""
         self._keyed()
-        self._send(self._encoded(sample), timestamp, DISPOSES, self._handle_of(sample))
+        self._send(self._encoded_key(sample), timestamp, DISPOSES, self._handle_of(sample))
         self._ended(sample)
 
     def write_dispose(self, sample: T, timestamp: int | None = None) -> None:
@@ -295,7 +296,7 @@ class DataWriter(WriterCore, Generic[T]):
         """This writer has no more to say about the sample's instance. With the last of its writers the instance isn't
         alive any more; with WriterDataLifecycle(autodispose=True), the default, it is disposed at once."""
         self._keyed()
-        self._send(self._encoded(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
+        self._send(self._encoded_key(sample), timestamp, end_tag(policies.autodisposes(self._qos)),
                    self._handle_of(sample))
         self._ended(sample)
         self._forget(sample)
@@ -317,6 +318,20 @@ class DataWriter(WriterCore, Generic[T]):
         try:
             return self._codec.encode(sample)
         except Exception as error:
+            raise of_topic(error, self._topic.name) from error
+
+    def _encoded_key(self, sample: Any) -> Any:
+        """A payload that has the sample's key: whether its other members can be encoded doesn't matter, as in what is
+        called key_sample."""
+        codec = self._codec
+        try:
+            return codec.encode(sample)
+        except Exception as error:
+            if isinstance(error, ValueError) and codec.key_of is not None and codec.encode_key is not None:
+                try:
+                    return codec.encode_key(codec.key_of(sample))
+                except Exception as wrong_key:
+                    error = wrong_key
             raise of_topic(error, self._topic.name) from error
 
     def _ended(self, sample: Any) -> None:

@@ -56,22 +56,23 @@ Settings = dict[str, Fields]  # policies of an entity
 class QosProvider:
     """The profiles of a DDS-XML file.
 
-    uri    path of the file (str, bytes, os.PathLike, or file://...), or the XML itself
+    path   of the file (str, bytes, os.PathLike, or file://...), or the XML itself
     scope  which profiles to take: "library::profile::entity" with * or nothing for any
-    Raises DDSException (BAD_PARAMETER) for a file that can't be read or isn't DDS-XML.
+    Raises TypeError; DDSException (BAD_PARAMETER) for a file that can't be read or isn't DDS-XML, and for a scope with
+    nothing in it.
     """
 
-    def __init__(self, uri: str | bytes | os.PathLike[str], scope: str = "*") -> None:
-        for given, kinds, what in ((uri, (str, bytes, os.PathLike), "a path or XML"), (scope, (str,), "a str")):
+    def __init__(self, path: str | bytes | os.PathLike[str], scope: str = "*") -> None:
+        for given, kinds, what in ((path, (str, bytes, os.PathLike), "a path or XML"), (scope, (str,), "a str")):
             if not isinstance(given, kinds):
                 raise TypeError(f"{given!r} is not {what}")
-        self._text_of = _shown(uri)
+        self._text_of = _shown(path)
         self._profiles: dict[tuple[str, str], dict[tuple[str, str], Settings]] = {}
         self._bases: dict[tuple[str, str], tuple[str, str]] = {}
         self._scope = [one or "*" for one in scope.split("::")]
         if len(self._scope) > 3 and any(one != "*" for one in self._scope):
             raise self._wrong(f"the scope {scope!r} has more than three parts; it is library::profile::entity")
-        root = self._parsed(self._content(uri))
+        root = self._parsed(self._content(path))
         if _tag(root) != "dds":
             raise self._wrong(f"its first element is <{_tag(root)}>, not <dds>")
         try:
@@ -85,6 +86,18 @@ class QosProvider:
             raise self._wrong(str(error)) from None
         except RecursionError:
             raise self._wrong("its elements lie too deep in each other") from None
+        if any(one != "*" for one in self._scope) and not self._has_scope():
+            raise self._wrong(f"nothing in it is of the scope {scope!r}; it has {self._known()}")
+
+    def _has_scope(self) -> bool:
+        library, profile, entity = (*self._scope, "*", "*")[:3]
+        named = {one for settings in self._profiles.values() for one in settings if one[1] == entity}
+        return any(library in ("*", one) and profile in ("*", other) and (
+            entity == "*" or any(self._settings((one, other), which, 0) is not None for which in named))
+            for one, other in self._profiles)
+
+    def _known(self) -> str:
+        return ", ".join(sorted(f"{one}::{other}" for one, other in self._profiles)) or "no profiles"
 
     def get_datareader_qos(self, key: str) -> DataReaderQos:
         """Of the profile "library::profile", or of the <datareader_qos name="entity"> in it with
@@ -118,9 +131,8 @@ class QosProvider:
             raise self._wrong(f"{key!r} is outside the scope {'::'.join(self._scope)!r} of this provider")
         settings = self._settings((library, profile), (kind, entity), 0)
         if settings is None:
-            known = ", ".join(sorted(f"{one}::{other}" for one, other in self._profiles)) or "no profiles"
             raise self._wrong(f"it has no <{kind}{f' name={entity!r}' if entity else ''}> in {library}::{profile}; "
-                              f"it has {known}")
+                              f"it has {self._known()}")
         try:
             policies = [self._policy(name, fields, limited) for name, fields in settings.items()]
             qos: LimitedScopeQos = limited(*(one for one in policies if one is not None))

@@ -1,7 +1,6 @@
 """Statuses: the constants of masks and states, and what each status tells. DDS 1.4, 2.2.4.1.
 
-Rules: `..._change` counts since the status was last read; reading it sets them to 0. The one count of what can't
-happen, a topic with another type, stays 0.
+Rules: `..._change` counts since the status was last read; reading it sets them to 0.
 """
 
 from __future__ import annotations
@@ -9,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 from typing import Any
+
+from dds.exceptions import DDSException
 
 
 class SampleState:
@@ -54,6 +55,32 @@ class DDSStatus:
     SubscriptionMatched = 1 << 12
     NodeChanged = 1 << 13  # beyond DDS
     All: int = (1 << 14) - 1
+
+
+_OF = {
+    "DomainParticipant": DDSStatus.NodeChanged,
+    "Topic": DDSStatus.InconsistentTopic,
+    "Subscriber": DDSStatus.DataOnReaders,
+    "DataWriter": (DDSStatus.OfferedDeadlineMissed | DDSStatus.OfferedIncompatibleQos | DDSStatus.LivelinessLost
+                   | DDSStatus.PublicationMatched),
+    "DataReader": (DDSStatus.RequestedDeadlineMissed | DDSStatus.RequestedIncompatibleQos | DDSStatus.SampleLost
+                   | DDSStatus.SampleRejected | DDSStatus.DataAvailable | DDSStatus.LivelinessChanged
+                   | DDSStatus.SubscriptionMatched),
+}
+
+
+def check_mask(kind: str, mask: int) -> int:
+    """`mask`, if an entity of this kind can change in it. One mask may serve readers and writers; who waits for what
+    an entity hasn't would wait for ever. TypeError, DDSException (BAD_PARAMETER)."""
+    if not isinstance(mask, int):
+        raise TypeError(f"a mask is an int of bits of DDSStatus, not {mask!r}")
+    if not 0 <= mask <= DDSStatus.All:
+        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{mask} has bits outside DDSStatus.All")
+    if mask and mask != DDSStatus.All and not mask & _OF.get(kind, 0):
+        named = [name for name, bit in vars(DDSStatus).items() if isinstance(bit, int) and mask & bit == bit]
+        raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
+                           f"a {kind} has no status {' or '.join(named)}, so nobody would ever hear of it")
+    return mask
 
 
 # SampleRejectedStatus.last_reason, SampleRejectedStatusKind of DDS 1.4, 2.3.3; 0 = none was
@@ -215,4 +242,4 @@ class Unacknowledged:
     operation: str = "write"
 
 
-__all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState"]
+__all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState", "check_mask"]

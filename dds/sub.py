@@ -31,10 +31,7 @@ from dds.readers.access import GroupAccess
 from dds.readers.batch import BatchWay
 from dds.readers.fast_way import ANY, UNREAD, sample_count
 from dds.readers.statuses import EVERYTHING
-from dds.status import (
-    SampleState,
-    ViewState,
-)
+from dds.status import DDSStatus, SampleState, ViewState
 from dds.topic import Topic
 from dds.waiting import reaper
 from dds.waiting.reader_wait import ReaderWait
@@ -61,6 +58,8 @@ class Subscriber(Entity):
             raise TypeError(f"a Subscriber is made in a DomainParticipant, not in {domain_participant!r}")
         own = policies.check("Subscriber", qos, SubscriberQos)
         self._access = GroupAccess()
+        self._heads: list[tuple[int, tuple[int, int, int]]] = []  # what its readers had when the status was looked at
+        self._heads_taken: frozenset[tuple[int, tuple[int, int, int]]] = frozenset()  # and when it was taken
         self._enter(domain_participant, own, check_listener(listener))
 
     def get_subscriber(self) -> Subscriber:
@@ -81,8 +80,29 @@ class Subscriber(Entity):
             if one._unread():
                 self._runtime.dispatcher.post(one, "on_data_available")
 
+    def _update_status(self) -> None:
+        """DATA_ON_READERS, DDS 1.4, 2.2.4.2.2: as DataAvailable of the readers, but who takes one leaves the other."""
+        heads, has_news = [], False
+        for one in self._readers():
+            try:
+                one._look_at_statuses()
+                heads.append((one._ref, one._head()))  # first: what comes from here on is new to whoever takes this
+                has_news = has_news or (one._unread() > 0 and heads[-1] not in self._heads_taken)
+            except DDSException:
+                if one._open:
+                    raise  # else it was closed just now
+        self._heads = heads
+        if has_news:
+            self._changed |= DDSStatus.DataOnReaders
+        else:
+            self._changed &= ~DDSStatus.DataOnReaders
+
+    def _status_taken(self, bits: int) -> None:
+        if bits & DDSStatus.DataOnReaders:
+            self._heads_taken = frozenset(self._heads)
+
     def _readers(self) -> list[DataReader[Any]]:
-        return [one for one in self._living_children() if isinstance(one, DataReader) and one._enabled]
+        return [one for one in self._living_children() if isinstance(one, DataReader) and one._is_made]
 
     # --- over all topics of an order group, with PresentationAccessScope.Group
 
@@ -250,6 +270,12 @@ class DataReader(BatchWay, Generic[T]):
         subscriber = self.get_subscriber()
         orders = {one._topic.order for one in subscriber._grouped() if one is not self}
         self._start_reading(policies.of_group(subscriber._qos), subscriber._access, orders)
+        subscriber._wake_watchers()
+
+    def _wake_watchers(self) -> None:
+        super()._wake_watchers()
+        if self._parent is not None:  # who waits for the statuses of the subscriber waits for this one's, too
+            self._parent._wake_watchers()
 
     # --- taking and reading
 

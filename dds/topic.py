@@ -344,7 +344,9 @@ class Topic(Entity, Generic[T]):
 
     def set_topic_filter(self, callable: Callable[[Topic[T], T], bool] | None) -> None:
         """Readers of this Topic object that are made from now on only see samples for which callable(topic, sample) is
-        true. None = all."""
+        true. None = all. Raises TypeError for what can't be called."""
+        if callable is not None and not hasattr(callable, "__call__"):  # noqa: B004  the argument hides the function
+            raise TypeError(f"a topic filter is a function of a topic and a sample, not {callable!r}")
         self._filter = callable
 
     def set_c_topic_filter(self, c_callable: object) -> None:

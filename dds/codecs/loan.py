@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dds.exceptions import DDSException, translate
+from dds.internal import source_stamp
 
 
 class Loan:
@@ -32,16 +33,18 @@ class Loan:
         return self._inbox is not None
 
     def commit(self, size: int | None = None, timestamp: int | None = None) -> None:
-        """Send it; `size` may be less than was loaned, for topics of bytes. DDSException if the loan has ended."""
+        """Send it; `size` may be less than was loaned, for topics of bytes. DDSException if the loan has ended; a
+        timestamp raises as that of write(), and the loan stays open."""
+        at = self._timestamp if timestamp is None else source_stamp(timestamp)
         key = 0 if self._key_of is None or self._inbox is None else self._key_of(self.data)
         inbox = self._end()
         try:
-            inbox.commit(size, timestamp or self._timestamp, key)
+            inbox.commit(size, at, key)
         except Exception as error:
             inbox.abort()
             if self._again is None or self._spare is None or not isinstance(error, ConnectionError):
                 raise translate(error, "committing a loan") from error
-            self._again(bytes(self._spare[:size]), timestamp or self._timestamp, key)
+            self._again(bytes(self._spare[:size]), at, key)
 
     def discard(self) -> None:
         """Give the memory back; nothing is sent. Nothing happens if the loan has ended."""

@@ -437,7 +437,7 @@ def codec_for(data_type: Any, version: int = 0, keys: Sequence[str] = ()) -> Cod
         raise TypeError(f"the keys {', '.join(keys)} name a field twice")
     if data_type is bytes:
         return BytesCodec()
-    if hasattr(data_type, "__idl__"):
+    if isinstance(data_type, type) and hasattr(data_type, "__idl__"):
         from dds.idl.codec import codec_of
 
         return codec_of(data_type, version)

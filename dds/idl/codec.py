@@ -41,12 +41,14 @@ from dds.idl.layout import (
 from dds.idl.members import (
     Unencodable,
     bare,
+    default_of,
     discriminator,
     extensibility,
     is_enum,
     is_struct,
     is_union,
     key_members,
+    members,
     unencodable,
 )
 from dds.idl.typeobjects import TypeInfo, type_info
@@ -73,12 +75,11 @@ class IdlCodec:
     key_of     sample -> hashable key of its instance; None for types without a key
     key_places  where samples in native encoding have the key, see dds.codecs.types; None if not always at the same
     places
-    encode_key  None: a sample needs all of its members
+    encode_key  key -> a sample with it and the default of all other members; None for a type without a key, or one
+    with a default that can't be encoded
     """
 
     kind = "object"
-    encode_key = None
-
     def __init__(self, cls: type[Any], version: int = 0) -> None:
         """`version` 0 = what is native to the type. Raises TypeError for types that IDL can't describe."""
         resolve_annotations(cls)
@@ -167,6 +168,17 @@ class IdlCodec:
     def key_sample(self, key: Any) -> Any:
         """A sample with this key; its other members are None."""
         return _sample_of(self.data_type, _key_names(self.data_type), key)
+
+    @functools.cached_property
+    def encode_key(self) -> Callable[[Any], bytes] | None:
+        try:
+            self.encode(default_of(self.data_type))
+        except Exception:
+            return None
+        return None if self.key_of is None else self._encode_key
+
+    def _encode_key(self, key: Any) -> bytes:
+        return self.encode(_sample_of(self.data_type, _key_names(self.data_type), key, default_of))
 
     def encode(self, sample: Any) -> bytes:
         if not isinstance(sample, self.data_type):
@@ -301,32 +313,33 @@ def _parts(node: Node, path: tuple[str | int, ...]) -> list[tuple[tuple[str | in
     return [(path, 1)]
 
 
-def _sample_of(cls: type[Any], names: Sequence[str], key: Any) -> Any:
-    """An object of an IdlStruct whose members `names` have the frozen values in `key`."""
-    from cyclonedds_idl._type_normalize import get_extended_type_hints
-
-    hints = get_extended_type_hints(cls)
-    sample = object.__new__(cls)
-    for name in hints:
-        setattr(sample, name, None)
+def _sample_of(cls: type[Any], names: Sequence[str], key: Any,
+               other: Callable[[Any, bool], Any] = lambda hint, optional: None) -> Any:
+    """An object of an IdlStruct whose members `names` have the frozen values in `key`, and the others, here and within
+    the key, other(type, whether it is optional)."""
+    found = members(cls)
+    sample, hints = object.__new__(cls), {one.attribute: one.hint for one in found}
+    for one in found:
+        if one.attribute not in names:
+            setattr(sample, one.attribute, other(one.hint, one.optional))
     for name, value in zip(names, (key,) if len(names) == 1 else key, strict=True):
-        setattr(sample, name, _thaw(hints[name], value))
+        setattr(sample, name, _thaw(hints[name], value, other))
     return sample
 
 
-def _thaw(hint: Any, value: Any) -> Any:
+def _thaw(hint: Any, value: Any, other: Callable[[Any, bool], Any]) -> Any:
     """The other way round of _freeze(): a value of a member of this type."""
     hint = bare(hint)[0]
     if is_struct(hint):
         names = _key_names(hint, True)
-        return _sample_of(hint, names, value[0] if len(names) == 1 else value)
+        return _sample_of(hint, names, value[0] if len(names) == 1 else value, other)
     if is_union(hint):
-        return hint(discriminator=_thaw(discriminator(hint), value[0]), value=value[1])
+        return hint(discriminator=_thaw(discriminator(hint), value[0], other), value=value[1])
     if is_enum(hint):
         return next((one for one in hint if one.value == value), value)
     if isinstance(value, tuple):
         element = hint.subtype if hasattr(hint, "subtype") else (get_args(hint) or (None,))[0]
-        return [_thaw(element, one) for one in value]
+        return [_thaw(element, one, other) for one in value]
     return value
 
 

@@ -171,6 +171,8 @@ def default_of(hint: Any, optional: bool = False) -> Any:
         return [default_of(hint.subtype) for _ in range(hint.length)]
     if isinstance(hint, idl_types.sequence) or typing.get_origin(hint) is list:
         return []
+    if typing.get_origin(hint) is dict:
+        return {}
     if is_struct(hint):
         return hint(**{one.attribute: default_of(one.hint, one.optional) for one in members(hint)})
     if is_union(hint):

@@ -24,7 +24,7 @@ from dds.readers.instances import Entry, Instance
 from dds.readers.kept import Kept
 from dds.readers.standing import Standing
 from dds.status import InstanceState
-from dds.waiting.deadlines import Deadlines, Delays
+from dds.waiting.deadlines import Arrivals, Deadlines, Delays
 
 if TYPE_CHECKING:
     from spindle.group.position import Position
@@ -37,11 +37,12 @@ class Ends(Kept):
     """The base of `dds.readers.intake.Intake`, which has the messages, and says what its arguments are."""
 
     def __init__(self, codec: Codec, content: Content | None, standing: Standing, deadlines: Deadlines | None,
-                 sets: Sets) -> None:
+                 sets: Sets, same_clock: bool) -> None:
         super().__init__(codec)
         self.content = content
         self.standing = standing
         self.deadlines = deadlines
+        self.arrivals = Arrivals(same_clock)
         self.sets = sets
         # Of a writer: its lease has run out, or it lives again; None: it has ended.
         self.on_lapse: Callable[[int, bool | None], None] = lambda writer, lapsed: None
@@ -77,6 +78,8 @@ class Ends(Kept):
         writers that aren't there any more have ended here; not those without a node of their own, which may be on their
         way to the next one."""
         self.standing.begin_anew()
+        if self.deadlines is not None:
+            self.deadlines.begin_anew(self.arrivals.came_at(live.reception_timestamp) or time.monotonic_ns())
         if self.instances is not None and overtaken:
             for writer in self.instances.writers():
                 if not is_relayed(writer) and not self.is_there(writer):
@@ -202,7 +205,7 @@ class Ends(Kept):
         instance.ending = ending
         instance.withheld = None
         if self.deadlines is not None:
-            self.deadlines.ended(instance.handle)
+            self.deadlines.ended(instance.handle, self.arrivals.came_at(live.reception_timestamp))
         self._purge_later(instance)
 
     def _purge_later(self, instance: Instance) -> None:

@@ -66,13 +66,12 @@ class Intake(Ends):
     def __init__(self, source: LogSource, codec: Codec, depth: int, limit: int, blocked: set[int],
                  content: Content | None, losses: Losses, standing: Standing, deadlines: Deadlines | None = None,
                  same_clock: bool = True, sets: Sets | None = None) -> None:
-        super().__init__(codec, content, standing, deadlines, sets or Sets())
+        super().__init__(codec, content, standing, deadlines, sets or Sets(), same_clock)
         self.source = source
         self.depth = depth
         self.limit = limit
         self.blocked = blocked
         self.losses = losses
-        self.same_clock = same_clock
         self.filtered = 0
         self.rejected = 0
         self.let_pass = 0
@@ -92,6 +91,7 @@ class Intake(Ends):
         period = deadline_ns(requested)
         if self.deadlines is None or not period:
             self.deadlines = Deadlines(period) if period else None
+            self.arrivals.begin_at(time.monotonic_ns())
         else:
             self.deadlines.change(period)
         self._purges.clear()
@@ -138,9 +138,12 @@ class Intake(Ends):
 
         Raises DDSException if the reader is closed, or has a batch open.
         """
+        begun_ns = time.monotonic_ns()
         self._pull(wanted)
         while self.source.turn():
             self._pull(wanted)
+        if self.deadlines is not None and not self.ahead:
+            self.arrivals.begin_at(begun_ns)
         if self._later or self._purges or self._next_expiry != NEVER:
             self.pass_time()
 
@@ -345,12 +348,11 @@ class Intake(Ends):
 
     def _written(self, instance: Instance, live: Message) -> None:
         assert self.deadlines is not None
+        came_ns = self.arrivals.came_at(live.reception_timestamp)
         if instance.state != InstanceState.Alive:
-            self.deadlines.ended(instance.handle)
-            return
-        age = time.time_ns() - live.reception_timestamp if self.same_clock else 0
-        recent = 0 < age < self.deadlines.period_ns  # else one of the two was told by a clock that was set since
-        self.deadlines.written(instance.handle, time.monotonic_ns() - (age if recent else 0))
+            self.deadlines.ended(instance.handle, came_ns)
+        else:
+            self.deadlines.written(instance.handle, came_ns or time.monotonic_ns(), came_ns is not None)
 
     def _keep(self, entry: Entry) -> None:
         if self._counted_until <= self._index < self._waiting_until:

@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 class ReaderCore(FastWay):
     """The works of a DataReader."""
 
+    _is_made = False  # it has all that makes it one; other threads find it in its subscriber before
+
     def _begin(self, subscriber: Entity, topic: Topic[Any], filtered: Content | None, own: Qos,
                listener: Listener | None, grouped: bool) -> None:
         """Become a reader of `topic`, of what passes `filtered`, with the checked Qos `own`. Raises DDSException."""
@@ -96,7 +98,7 @@ class ReaderCore(FastWay):
         self._choose_way()
         self._closer = functools.partial(
             _close_reader, self._ref, self._hub, link, self._runtime, self._matches)
-        self._enabled = True  # it is complete, and peers may be told of it, and listeners of peers
+        self._enabled = self._is_made = True  # it is complete, and peers may be told of it, and listeners of peers
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._runtime.attachment.add(link, link.session)
         self._runtime.add(self._matches)

@@ -194,7 +194,7 @@ class ReaderStatuses(Endpoint):
             deadlines = self._intake.deadlines
             if deadlines is None or self._source.log.pending:
                 return  # what waits for room came in time, for all that is known
-            missed = deadlines.missed(time.monotonic_ns())
+            missed = deadlines.late() + deadlines.missed(time.monotonic_ns())
             for instance, periods in missed:
                 self._missed.count(periods)
                 self._missed.last_instance_handle = instance

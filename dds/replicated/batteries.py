@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from dds.exceptions import DDSTimeout
 from dds.replicated.object import Object, command, query
 from dds.replicated.replica import Replica
+from dds.waiting.wake import Deadline, check_positive
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -261,8 +262,7 @@ class Lock:
     """
 
     def __init__(self, locks: Replica[Locks], name: str, lease: int) -> None:
-        if lease <= 0:
-            raise ValueError(f"lease must be positive, not {lease!r}")
+        check_positive(lease, "lease")
         self._locks = locks
         self._name = name
         self._lease = lease
@@ -271,14 +271,14 @@ class Lock:
 
     def acquire(self, timeout: int | None = None) -> int:
         """Take it, or prolong it; its token. Waits up to `timeout` ns (None = for ever), then raises DDSTimeout."""
-        deadline = None if timeout is None else time.monotonic() + timeout / 1e9
+        deadline = Deadline(timeout)
         while True:
             token: int = self._locks.acquire(self._name, self._holder, self._lease)
             if token:
                 self.token = token
                 return token
-            left_s = None if deadline is None else deadline - time.monotonic()
-            if left_s is not None and left_s <= 0:
+            left_s = deadline.left_s()
+            if left_s == 0:
                 raise DDSTimeout(f"somebody else has had the lock {self._name!r} all the time")
             # Its lease may end without a command that says so: then ask again.
             lease_s = max(0.001, (self._locks.held_until(self._name) - time.time_ns()) / 1e9)

@@ -233,7 +233,7 @@ class Driver:
     def wait_for(self, condition: Callable[[Any], bool], timeout_ns: int | None) -> bool:
         with self._changed:
             found = self._changed.wait_for(lambda: self._ended is not None or condition(self._carrier.object),
-                                           None if timeout_ns is None else timeout_ns / 1e9)
+                                           Deadline(timeout_ns).left_s())
             self._check()
             return found
 

@@ -24,7 +24,7 @@ from dds.replicated.object import COMMAND, Carrier, Object, interface_of
 from dds.rpc.errors import CallTimeout, OutcomeUnknown
 from dds.rpc.interface import Operation
 from dds.util import duration
-from dds.waiting.wake import Deadline, span_text
+from dds.waiting.wake import Deadline, check_positive, span_text
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,9 +68,10 @@ class Replica(Generic[O]):
             raise TypeError(f"{cls!r} is no class of replicated objects: derive it from dds.replicated.Object")
         if not name or len(name.encode()) > NAME_MAX:
             raise ValueError(f"the name of an object has 1 to {NAME_MAX} bytes, not {name!r}")
-        for what, value in (("timeout", timeout), ("join_timeout", join_timeout), ("commands_max", commands_max)):
-            if value <= 0:
-                raise ValueError(f"{what} must be positive, not {value!r}")
+        check_positive(timeout, "timeout")
+        check_positive(join_timeout, "join_timeout")
+        if commands_max <= 0:
+            raise ValueError(f"commands_max must be positive, not {commands_max!r}")
         if logged and history_bytes < HISTORY_BYTES_MIN:
             raise ValueError(f"history_bytes {history_bytes}: a logged object needs {HISTORY_BYTES_MIN} or more")
         interface = interface_of(cls)
@@ -196,8 +197,7 @@ class ReplicatedCommand(Generic[R]):
 
     def within(self, timeout: int) -> ReplicatedCommand[R]:
         """The same with another timeout, in ns."""
-        if timeout <= 0:
-            raise ValueError(f"timeout must be positive, not {timeout!r}")
+        check_positive(timeout, "timeout")
         return ReplicatedCommand(self._core, self._operation, timeout)
 
     def _late(self) -> CallTimeout:

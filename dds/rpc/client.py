@@ -43,7 +43,7 @@ from dds.rpc.pump import Pump
 from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
-from dds.waiting.wake import park
+from dds.waiting.wake import Deadline, check_positive, check_timeout, park
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,9 +78,10 @@ class Client(Generic[S]):
                  instance: str | None = None, size_max: int = 0) -> None:
         described = service_of(service)
         described.interface.check()
-        for what, value in (("timeout", timeout), ("calls_max", calls_max)):
-            if value <= 0:
-                raise ValueError(f"{what} must be positive, not {value!r}")
+        check_positive(timeout, "timeout")
+        check_timeout(wait_for_server, "wait_for_server")
+        if calls_max <= 0:
+            raise ValueError(f"calls_max must be positive, not {calls_max!r}")
         self._interface = described.interface
         self._timeout_ns = timeout
         topics = ServiceTopics.open(
@@ -107,9 +108,10 @@ class Client(Generic[S]):
         """The names of the servers that are there; "" of one without a name."""
         return self._core.server_names()
 
-    def wait_for_servers(self, count: int = 1, timeout: int = TIMEOUT_NS) -> bool:
-        """True as soon as so many servers are there; False after `timeout` ns. Raises DDSException if it is closed."""
-        return self._core.wait_for_servers(count, timeout / 1e9)
+    def wait_for_servers(self, count: int = 1, timeout: int | None = TIMEOUT_NS) -> bool:
+        """True as soon as so many servers are there; False after `timeout` ns (None = never). Raises
+        DDSException if it is closed."""
+        return self._core.wait_for_servers(count, Deadline(timeout).left_s())
 
     def close(self) -> None:
         """End it; calls in flight raise OutcomeUnknown. Idempotent."""
@@ -160,8 +162,7 @@ class RemoteOperation(Generic[R]):
 
     def within(self, timeout: int) -> RemoteOperation[R]:
         """The same with another timeout, in ns."""
-        if timeout <= 0:
-            raise ValueError(f"timeout must be positive, not {timeout!r}")
+        check_positive(timeout, "timeout")
         other = object.__new__(RemoteOperation)
         other.__dict__.update(self.__dict__, _timeout_ns=timeout)
         return other
@@ -269,7 +270,7 @@ class _Core:
             self._check()
             return [self._names[one] for one in self._calls.servers]
 
-    def wait_for_servers(self, count: int, timeout_s: float) -> bool:
+    def wait_for_servers(self, count: int, timeout_s: float | None) -> bool:
         self._check_process()
         with self._came:
             found = self._came.wait_for(

@@ -37,6 +37,7 @@ from dds.rpc.queueing import Job, Waiting
 from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
+from dds.waiting.wake import Deadline
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -167,7 +168,7 @@ class Server:
     def wait(self, timeout: int | None = None) -> bool:
         """Until it has ended, for programs that do nothing else; False after `timeout` ns (None = never)."""
         with self._lock:
-            return self._changed.wait_for(lambda: self._ended, None if timeout is None else timeout / 1e9)
+            return self._changed.wait_for(lambda: self._ended, Deadline(timeout).left_s())
 
     # --- what comes, on the pump's thread
 

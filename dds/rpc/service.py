@@ -61,6 +61,8 @@ def service_of(cls: type) -> Described:
     """What service() has left at a class or one of its bases. TypeError if it has not."""
     found = getattr(cls, _MARK, None)
     if not isinstance(found, Described):
+        if cls is type:
+            raise TypeError("a server takes an object of the service's class, not the class itself")
         raise TypeError(f"{cls!r} is no service: decorate the class with @dds.rpc.service")
     return found
 

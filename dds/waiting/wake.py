@@ -131,18 +131,35 @@ def span_text(ns: int) -> str:
     return f"{ns / 1e9:.3g} s" if ns < 100 * 10**9 else f"{ns / 1e9:.0f} s"
 
 
+def check_timeout(timeout_ns: int | None, name: str = "a timeout") -> None:
+    """TypeError for what is no whole number or None; a UserWarning for 1 to 999 ns, since these were hardly meant in
+    nanoseconds."""
+    if timeout_ns is not None and not hasattr(timeout_ns, "__index__"):
+        raise TypeError(f"{name} is a whole number of nanoseconds, not {timeout_ns!r}: "
+                        "dds.duration(seconds=...) makes one of seconds")
+    if timeout_ns is not None and 0 < timeout_ns < HARDLY_MEANT_NS:
+        _warn_of(timeout_ns, name)
+
+
+def check_positive(timeout_ns: int, name: str) -> int:
+    """The same, and TypeError for None, ValueError below 1. Returns it."""
+    check_timeout(0 if timeout_ns is None else timeout_ns, name)
+    if timeout_ns is None:
+        raise TypeError(f"{name} must be a time in ns, not None; dds.duration(infinite=True) never ends")
+    if timeout_ns <= 0:
+        raise ValueError(f"{name} must be positive, not {timeout_ns!r}")
+    return timeout_ns
+
+
 class Deadline:
-    """A point in time `timeout_ns` from now; None and dds_infinity never come, and less than 0 is as 0. TypeError for
-    what is no whole number, and a UserWarning for 1 to 999 ns, since these were hardly meant in nanoseconds."""
+    """A point in time `timeout_ns` from now; None and dds_infinity never come, and less than 0 is as 0. TypeError and
+    UserWarning as check_timeout()."""
 
     __slots__ = ("_end",)
 
     def __init__(self, timeout_ns: int | None) -> None:
-        if timeout_ns.__class__ is float:
-            raise TypeError(f"a timeout is a whole number of nanoseconds, not {timeout_ns!r}: "
-                            "dds.duration(seconds=...) makes one of seconds")
-        if timeout_ns is not None and 0 < timeout_ns < HARDLY_MEANT_NS:
-            _warn_of(timeout_ns)
+        if timeout_ns.__class__ is not int or timeout_ns < HARDLY_MEANT_NS:
+            check_timeout(timeout_ns)
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
 
     @classmethod
@@ -161,10 +178,10 @@ class Deadline:
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
 
-def _warn_of(timeout_ns: int) -> None:
+def _warn_of(timeout_ns: int, name: str) -> None:
     """Of a timeout that was meant in another unit, at the line of the program that gives it."""
     depth, frame = 2, sys._getframe(1)
     while frame.f_globals.get("__name__", "").startswith("dds.") and frame.f_back is not None:
         depth, frame = depth + 1, frame.f_back
-    warnings.warn(f"a timeout of {timeout_ns} is {timeout_ns} ns: times are in nanoseconds, "
+    warnings.warn(f"{name} of {timeout_ns} is {timeout_ns} ns: times are in nanoseconds, "
                   f"dds.duration(seconds={timeout_ns}) makes them of seconds", stacklevel=depth)

@@ -114,7 +114,7 @@ class Vigil:
         """The writer has no more to say about it."""
         with self._lock:
             if self._deadlines is not None:
-                self._deadlines.ended(instance)
+                self._deadlines.ended(instance, time.monotonic_ns())
                 self._given_up.discard(instance)
 
     def assert_liveliness(self) -> None:
@@ -151,14 +151,14 @@ class Vigil:
         with self._lock:
             if self._deadlines is None:
                 return None
-            missed, following = self._deadlines.missed(now), self._deadlines.next_ns
+            late, missed, following = self._deadlines.late(), self._deadlines.missed(now), self._deadlines.next_ns
             news = [one for one, _ in missed if one not in self._given_up] if self._exclusive else []
             self._given_up.update(news)  # first: a sample that is written from here on takes it back
         for instance in news:
             if not self._say_late(instance):
                 self._given_up.discard(instance)  # it says so when the next period has passed
-        if missed:  # last: who hears of it here can rely on that it was said
-            writer._misses(missed)
+        if late or missed:  # last: who hears of it here can rely on that it was said
+            writer._misses(late + missed)
         return None if following is None else max(0.001, (following - now) / 1e9)
 
     def _say_late(self, instance: int) -> bool:

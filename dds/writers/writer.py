@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dds.exceptions import DDSException
-from dds.internal import publication_handle
+from dds.internal import publication_handle, source_stamp
 from dds.listener import Listener
 from dds.matching.announcing import encode_type
 from dds.matching.matching import Matches
@@ -259,15 +259,20 @@ class WriterCore(WriterStatuses):
 
     # --- sending what is no plain sample
 
-    def _check_stamp(self, timestamp: int | None) -> None:
+    def _stamp(self, timestamp: int | None) -> int:
+        """The source timestamp to send for the one that the program gives; 0 = now. Raises as write()."""
+        if timestamp is None:
+            return 0
+        at = source_stamp(timestamp)
         if self._by_source:
-            check_stamp(timestamp)
+            check_stamp(at)
+        return at
 
     def _send(self, data: Any, timestamp: int | None, tag: int, key: int) -> None:
-        self._check_stamp(timestamp)
+        at = self._stamp(timestamp)
         if self._inline:
             data, tag = bytes(data) + self._inline, tag | ANNOUNCES_QOS
-        self._put()(bytes(data), tag, timestamp, key)
+        self._put()(bytes(data), tag, at, key)
 
 
 def _close_writer(ref: int, link: WriterLink, runtime: Runtime, matches: Matches, port: Port | None,

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from dds.codecs.loan import Loan
 from dds.codecs.types import contiguous
 from dds.exceptions import DDSException, closed, not_enabled, of_topic
+from dds.internal import source_stamp
 from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, WRITES
 from dds.waiting.wake import Deadline, park
 from dds.writers.outlet import through, write_error
@@ -45,29 +46,31 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
 
     if codec.kind == "bytes":
         def write(sample: Any, timestamp: int | None = None) -> None:
+            at = 0 if timestamp is None else source_stamp(timestamp)
             try:
-                put(sample, timestamp or 0, timeout_s)
+                put(sample, at, timeout_s)
             except Exception as error:
                 if isinstance(error, ConnectionError):
-                    write_through(link, sample, timestamp, Deadline.after(timeout_s))
+                    write_through(link, sample, at, Deadline.after(timeout_s))
                     return
                 # A buffer that isn't contiguous is copied into one that is; TypeError for what has no buffer.
                 if not isinstance(error, (BufferError, ValueError)) or memoryview(sample).c_contiguous:
                     raise write_error(error, link) from error
-                put(contiguous(sample), timestamp or 0, timeout_s)
+                put(contiguous(sample), at, timeout_s)
     elif written is not None and link.spec.effects:
         encode = codec.encode
 
         def write(sample: Any, timestamp: int | None = None) -> None:
+            at = 0 if timestamp is None else source_stamp(timestamp)
             try:
                 data = encode(sample)
                 key, handle = written.key_and_handle(sample)
             except Exception as error:
                 raise of_topic(error, link.spec.name) from error
             try:
-                put(data, timestamp or 0, timeout_s, 0, handle)
+                put(data, at, timeout_s, 0, handle)
             except ConnectionError:
-                write_through(link, data, timestamp, Deadline.after(timeout_s), 0, handle)
+                write_through(link, data, at, Deadline.after(timeout_s), 0, handle)
             except Exception as error:
                 raise write_error(error, link) from error
             written.keep(key, handle, data)
@@ -75,14 +78,15 @@ def bind_write(codec: Any, link: WriterLink, timeout_s: float, written: Written 
         encode = codec.encode
 
         def write(sample: Any, timestamp: int | None = None) -> None:
+            at = 0 if timestamp is None else source_stamp(timestamp)
             try:
                 data = encode(sample)
             except Exception as error:
                 raise of_topic(error, link.spec.name) from error
             try:
-                put(data, timestamp or 0, timeout_s)
+                put(data, at, timeout_s)
             except ConnectionError:
-                write_through(link, data, timestamp, Deadline.after(timeout_s))
+                write_through(link, data, at, Deadline.after(timeout_s))
             except Exception as error:
                 raise write_error(error, link) from error
             if written is not None:
@@ -104,6 +108,7 @@ def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], Non
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
+        at = None if timestamp is None else source_stamp(timestamp)
         try:
             data = bytes(contiguous(sample) if codec.kind == "bytes" else codec.encode(sample))
             key, instance = (None, KEYLESS_HANDLE) if written is None else written.key_and_handle(sample)
@@ -111,7 +116,7 @@ def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], Non
             raise of_topic(error, topic) from error
         if limits is not None:
             limits.admit(sample, inbox())
-        put(data + inline, tag, timestamp, 0 if written is None else instance)
+        put(data + inline, tag, at, 0 if written is None else instance)
         if written is not None:
             written.keep(key, instance, data)
         if vigil is not None:
@@ -136,9 +141,9 @@ def bind_disabled_write(writer: str) -> Callable[..., None]:
     return write
 
 
-def check_stamp(timestamp: int | None) -> None:
+def check_stamp(timestamp: int) -> None:
     """DDSException (BAD_PARAMETER) for a source timestamp, UTC ns, that is too far in the future."""
-    if timestamp is not None and timestamp > time.time_ns() + AHEAD_MAX_NS:
+    if timestamp > time.time_ns() + AHEAD_MAX_NS:
         raise DDSException(
             DDSException.DDS_RETCODE_BAD_PARAMETER,
             f"source timestamp {timestamp} is {(timestamp - time.time_ns()) / 1e9:.1f} s in the future: with "
@@ -149,7 +154,8 @@ def check_stamp(timestamp: int | None) -> None:
 def stamped(write: Callable[..., None]) -> Callable[..., None]:
     """A writer's write(sample, timestamp=None), after check_stamp()."""
     def stamped_write(sample: Any, timestamp: int | None = None) -> None:
-        check_stamp(timestamp)
+        if timestamp is not None:
+            check_stamp(source_stamp(timestamp))
         write(sample, timestamp)
 
     return stamped_write
@@ -175,7 +181,7 @@ def copied_loan(codec: Any, size: int, timestamp: int, write: Callable[..., None
     data = memoryview(memory) if codec.kind == "bytes" else codec.view(memoryview(memory))
 
     def put(payload: bytes, timestamp: int) -> None:
-        write(payload if codec.kind == "bytes" else codec.decode(payload), timestamp)
+        write(payload if codec.kind == "bytes" else codec.decode(payload), timestamp or None)
 
     return Loan(_Copied(memory, put), memoryview(memory), data, timestamp, None)
 

@@ -169,6 +169,38 @@ PROGRAMS = {
 
         asyncio.run(main())
     """,
+    "iterators over what is alive": """
+        from dataclasses import dataclass
+        from cyclonedds.core import InstanceState, ReadCondition, SampleState, ViewState
+        from cyclonedds.domain import DomainParticipant
+        from cyclonedds.idl import IdlStruct
+        from cyclonedds.idl.annotations import key
+        from cyclonedds.pub import DataWriter
+        from cyclonedds.qos import Policy, Qos
+        from cyclonedds.sub import DataReader
+        from cyclonedds.topic import Topic
+        from cyclonedds.util import duration
+
+        @dataclass
+        class Car(IdlStruct):
+            name: str
+            key("name")
+            x: int
+
+        participant = DomainParticipant()
+        qos = Qos(Policy.Reliability.Reliable(duration(seconds=1)), Policy.History.KeepAll)
+        topic = Topic(participant, "Cars", Car, qos=qos)
+        reader, writer = DataReader(participant, topic, qos=qos), DataWriter(participant, topic, qos=qos)
+        writer.write(Car("a", 1))
+        writer.write(Car("b", 2))
+        writer.dispose(Car("a", 0))
+        assert writer.wait_for_acks(duration(seconds=5))
+        alive = ReadCondition(reader, SampleState.NotRead | ViewState.Any | InstanceState.Alive)
+        found = [car.x for car in reader.take_iter(condition=alive, timeout=duration(milliseconds=50))]
+        assert found == [2], found  # in cyclonedds without the condition, too
+        rest = reader.take(9)
+        assert rest[0] == Car("a", 1) and rest[0].sample_info.instance_state == InstanceState.NotAliveDisposed, rest
+    """,
     "qos handling": """
         from cyclonedds.qos import Qos, Policy
         from cyclonedds.core import DDSException

@@ -21,6 +21,7 @@ from dds import (
     QueryCondition,
     ReadCondition,
     SampleState,
+    Subscriber,
     Topic,
     ViewState,
     WaitSet,
@@ -43,6 +44,9 @@ def test_a_condition_knows_what_its_program_has_just_written(participant):
 def test_conditions_of_a_reader(participant):
     writer, reader = pair(participant)
     waitset = WaitSet(participant)
+    for wrong in (None, "1", 1.5):
+        with pytest.raises(TypeError, match="a mask is an int"):
+            ReadCondition(reader, wrong)
     everything = ReadCondition(reader, ANY)
     unread = ReadCondition(reader, ViewState.Any | InstanceState.Any | SampleState.NotRead)
     query = QueryCondition(reader, ANY, lambda sample: sample == b"wanted")
@@ -219,3 +223,36 @@ def test_who_waits_for_other_states_sleeps_beside_samples_that_are_there(partici
     wait_until(lambda: waitset.wait(SECOND // 20) == 1)
     assert reader.take_one(condition, timeout=LONG) == b"a"
     timer.join()
+
+
+def test_a_subscriber_is_waited_for(participant):
+    """DATA_ON_READERS: a wait set with a subscriber, or its StatusCondition, hears of what comes to any of its readers,
+    one that is made while it waits included; taking the status, or the samples, ends it until there is more."""
+    topic, subscriber = Topic(participant, "t", bytes), Subscriber(participant)
+    writer, first = DataWriter(participant, topic), DataReader(subscriber, topic)
+    by_mask, by_condition = WaitSet(participant), WaitSet(participant)
+    by_mask.attach(subscriber)
+    subscriber.status_condition.set_enabled_statuses(DDSStatus.DataOnReaders)
+    by_condition.attach(subscriber.status_condition)
+    assert by_mask.wait(0) == by_condition.wait(0) == 0 == subscriber.get_status_changes()
+    threading.Timer(0.05, writer.write, [b"1"]).start()
+    begun = time.monotonic_ns()
+    assert by_mask.wait(LONG) == by_condition.wait(LONG) == 1
+    assert time.monotonic_ns() - begun < LONG  # at its end it would have looked once more
+    assert subscriber.get_status_changes() == DDSStatus.DataOnReaders
+    assert subscriber.take_status() == DDSStatus.DataOnReaders and by_mask.wait(0) == by_condition.wait(0) == 0
+    write_all(writer, [b"2"])
+    assert by_condition.wait(0) == 1 and first.read_status(DDSStatus.DataAvailable)
+    assert first.take(9) == [b"1", b"2"] and by_condition.wait(0) == 0
+
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(by_mask.wait(LONG)))
+    waiting.start()
+    first.close()
+    second = DataReader(subscriber, topic)
+    write_all(writer, [b"3"])
+    waiting.join()
+    assert found == [1] and second.take(9) == [b"3"] and by_mask.wait(0) == 0
+    for one in (by_mask, by_condition):
+        one.close()
+    assert second._hub._waiters == ()

@@ -3,7 +3,9 @@
 Goal: relations and lifetimes as DDS programs expect them. Method: one embedded node.
 """
 
+import copy
 import gc
+import pickle
 import weakref
 
 import pytest
@@ -20,6 +22,7 @@ from dds import (
     Qos,
     Subscriber,
     Topic,
+    WaitSet,
     duration,
     isgoodentity,
 )
@@ -141,6 +144,43 @@ def test_statuses(participant):
         owner = next(one for one in (participant, reader.topic, writer, reader) if hasattr(one, getter or "guid"))
         if getter:
             assert getattr(owner, getter)() is not None
+
+
+def test_a_mask_without_any_status_of_the_entity_is_refused(participant):
+    """Who attaches such an entity to a wait set would wait for ever. One mask may serve readers and writers."""
+    writer, reader = pair(participant)
+    for one, mask, name in ((reader, DDSStatus.PublicationMatched, "a DataReader has no status PublicationMatched"),
+                            (writer, DDSStatus.DataAvailable, "a DataWriter has no status DataAvailable"),
+                            (participant, DDSStatus.InconsistentTopic, "no status InconsistentTopic"),
+                            (Publisher(participant), DDSStatus.LivelinessLost, "a Publisher has no status")):
+        before = one.get_status_mask()
+        for setter in (one.set_status_mask, one.status_condition.set_enabled_statuses):
+            with pytest.raises(DDSException, match=name) as caught:
+                setter(mask)
+            assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+            for wrong in (None, "1", 1.0):
+                with pytest.raises(TypeError, match="a mask is an int"):
+                    setter(wrong)
+            setter(DDSStatus.All)
+            setter(0)
+        one.set_status_mask(before)
+    both = DDSStatus.PublicationMatched | DDSStatus.SubscriptionMatched
+    reader.set_status_mask(both)
+    writer.set_status_mask(both)
+    assert reader.read_status() == DDSStatus.SubscriptionMatched and writer.read_status() == (
+        DDSStatus.PublicationMatched)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_entities_are_not_copied(participant, how):
+    """A copy that is forgotten would close the entity."""
+    writer, reader = pair(participant)
+    for one in (participant, writer, reader, reader.topic, WaitSet(participant), writer.status_condition):
+        with pytest.raises(TypeError, match="can't be copied or pickled"):
+            how([one] if how is not copy.copy else one)
+    gc.collect()
+    write_all(writer, [b"x"])
+    assert reader.take(1) == [b"x"]
 
 
 def test_unsupported_operations(participant):

@@ -12,6 +12,7 @@ import os
 import threading
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from dds import (
@@ -133,11 +134,13 @@ def test_wrong_samples_of_a_topic_with_a_key(participant):
     """In the other ways that lead to the encoder, too."""
     writer, _ = pair(participant, Keyed, name="keyed")
     watched = DataWriter(participant, writer.topic, Qos(Policy.Deadline(duration(seconds=100))))
-    wrong = "topic 'keyed': a sample of .*Keyed can't be encoded: text is 5, which is no string"
-    for refuses in (writer.write, writer.dispose, writer.write_dispose, writer.register_instance,
-                    writer.unregister_instance, watched.write):
-        with pytest.raises(ValueError, match=wrong):
+    wrong = "topic 'keyed': a sample of .*Keyed can't be encoded: "
+    for refuses in (writer.write, writer.write_dispose, watched.write):
+        with pytest.raises(ValueError, match=wrong + "text is 5, which is no string"):
             refuses(Keyed(1, 5))
+    for refuses in (writer.dispose, writer.register_instance, writer.unregister_instance):  # they need the key alone
+        with pytest.raises(ValueError, match=wrong + "number is '1', which is no int64"):
+            refuses(Keyed("1", "text"))
 
 
 def test_wrong_samples_of_bytes_and_records(participant):
@@ -163,6 +166,58 @@ def test_the_same_mistake_is_the_same_error_however_it_is_written(participant):
         assert one.value.written == 1
     assert writer.wait_for_acks(LONG)
     assert reader.take(10) == [Keyed(1, "a")] * 5
+
+
+@pytest.mark.parametrize("way", ["plain", "keyed", "told", "suspended", "coherent", "loan", "told loan", "commit",
+                                 "many", "records", "dispose"])
+def test_source_timestamps(participant, way):
+    """Goal: each way of writing takes those of 64 bits, that of 1970 too, and refuses all others alike, with nothing
+    written. Method: a publisher, a Qos or a call for each of the ways."""
+    kind = np.dtype("u4") if way == "records" else Keyed if way in ("keyed", "dispose") else bytes
+    group = Qos(Policy.PresentationAccessScope.Topic(True, True)) if way == "coherent" else None
+    publisher = Publisher(participant, group)
+    topic = Topic(participant, "t", kind)
+    reader = DataReader(participant, topic)
+    writer = DataWriter(publisher, topic, Qos(Policy.Lifespan(duration(weeks=9999))) if "told" in way else None)
+    if way == "suspended":
+        publisher.suspend()
+
+    def write(timestamp):
+        if way == "records":
+            writer.write_many(np.zeros(1, "u4"), timestamp)
+        elif kind is Keyed:
+            (writer.dispose if way == "dispose" else writer.write)(Keyed(1, "x"), timestamp)
+        elif "loan" in way:
+            with writer.loan(1, timestamp):
+                pass
+        elif way == "commit":
+            loan = writer.loan(1)
+            try:
+                loan.commit(timestamp=timestamp)
+            finally:
+                loan.discard()
+        elif way == "many":
+            writer.write_many([b"x"], timestamp)
+        elif way == "coherent":
+            with publisher.coherent():
+                writer.write(b"x", timestamp)
+        else:
+            writer.write(b"x", timestamp)
+
+    for wrong in (1.5, "1", b"1"):
+        with pytest.raises(TypeError, match="a timestamp is a whole number of nanoseconds"):
+            write(wrong)
+    for wrong in (-1, 1 << 63, (1 << 63) - 1, 1 << 70):
+        with pytest.raises(DDSException, match="a timestamp is nanoseconds since 1970") as caught:
+            write(wrong)
+        assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
+    for right in (0, 7, np.int64(8)):
+        write(right)
+    if way == "suspended":
+        publisher.resume()
+    assert writer.wait_for_acks(LONG)
+    stamps = [one.sample_info.source_timestamp for one in reader.take(9)]
+    assert stamps == ([8] if way == "dispose" else [1, 7, 8])  # the last end stands for those before
 
 
 class TestLoans:

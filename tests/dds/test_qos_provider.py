@@ -4,6 +4,8 @@ Goal: what a file says is what the Qos is, with the defaults of DDS for what it 
 refused with the place. A file that means harm costs an error, not the process.
 """
 
+import re
+
 import pytest
 
 from dds import DataReader, DDSException, Policy, Qos, Topic, duration
@@ -115,8 +117,21 @@ def test_where_files_are_read_from(tmp_path):
                 f'<?xml version="1.0" encoding="utf-16"?>{text}', text.encode("utf-16"), text.encode("utf-8-sig")):
         for scope in ("*", "", "::", "l", "l::*", "*::p", "l::p::"):
             assert QosProvider(uri, scope).get_topic_qos("l::p") == Qos(Policy.Durability.Volatile)
-    with pytest.raises(DDSException, match="outside the scope"):
-        QosProvider(path, "l::q").get_topic_qos("l::p")
+        assert QosProvider(path=uri).get_topic_qos("l::p")  # cyclonedds calls it so
+
+
+def test_a_scope_has_something_in_it():
+    """What nothing is in was mistyped: it is said where it is given, as by cyclonedds."""
+    text = ('<dds><qos_library name="l"><qos_profile name="p"><topic_qos/><topic_qos name="fast"/></qos_profile>'
+            '<qos_profile name="q" base_name="p"/></qos_library></dds>')
+    for scope in ("l::q", "*::q", "l::p::fast", "*::*::fast", "l::q::fast"):
+        with pytest.raises(DDSException, match="outside the scope"):
+            QosProvider(text, scope).get_topic_qos("l::p")
+    for scope in ("x", "l::x", "*::x", "l::p::x", "x::p::fast"):
+        with pytest.raises(DDSException, match=f"nothing in it is of the scope '{re.escape(scope)}'; it has l::p, l::q"
+                           ) as caught:
+            QosProvider(text, scope)
+        assert caught.value.code == DDSException.DDS_RETCODE_BAD_PARAMETER
 
 
 @pytest.mark.parametrize(("text", "why"), [

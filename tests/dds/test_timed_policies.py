@@ -32,7 +32,7 @@ from dds.idl.annotations import key
 from dds.internal import dds_infinity
 from dds.util import duration
 from dds.waiting.alarms import Alarms
-from dds.waiting.deadlines import Deadlines
+from dds.waiting.deadlines import Arrivals, Deadlines
 from tests.dds.test_sub import LONG
 from tests.support import wait_until
 
@@ -334,6 +334,57 @@ def test_a_clock_that_is_set_misses_nothing_and_holds_nothing_up(participant, mo
     settled(writer, Track(2, 6))
     wait_until(lambda: reader.get_requested_deadline_missed_status().last_instance_handle == (
         reader.lookup_instance(Track(2))))
+
+
+@pytest.mark.parametrize("end", ["nothing", "dispose", "sample"])
+def test_who_looks_late_finds_all_that_was_missed(participant, end):
+    """Goal: a reader that nobody asks, and that has no listener, counts the same periods as its writer. Method: more
+    than a period passes before the first look, at the end of which the instance ends or is written again."""
+    topic = Topic(participant, "topic", Track, qos=Qos(Policy.Deadline(SHORT)))
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    settled(writer, Track(1))
+    wait_until(lambda: writer.get_offered_deadline_missed_status().total_count >= 1)
+    before = writer.get_offered_deadline_missed_status().total_count
+    if end == "dispose":
+        writer.dispose(Track(1))
+    elif end == "sample":
+        writer.write(Track(1))
+    assert writer.wait_for_acks(LONG)
+    wait_until(lambda: reader.get_requested_deadline_missed_status().total_count >= before, timeout_s=SHORT / 2e9)
+
+
+@pytest.mark.parametrize("same_clock", [True, False])
+def test_when_something_has_come(monkeypatch, same_clock):
+    """Never before the last look that left nothing behind; and nobody knows, where the clock was set."""
+    clocks = {"monotonic": 1_000, "utc": 5_000_000}
+    monkeypatch.setattr(time, "monotonic_ns", lambda: clocks["monotonic"])
+    monkeypatch.setattr(time, "time_ns", lambda: clocks["utc"])
+    arrivals = Arrivals(same_clock)
+    clocks.update(monotonic=1_500, utc=5_000_500)
+    found = [arrivals.came_at(utc) for utc in (5_000_400, 4_000_000, 5_000_501)]
+    assert found == ([1_400, 1_000, None] if same_clock else [None] * 3)
+    arrivals.begin_at(1_450)
+    assert arrivals.came_at(5_000_400) == (1_450 if same_clock else None)
+    clocks["utc"] += 10 ** 9
+    assert arrivals.came_at(5_000_400) is None
+
+
+def test_what_is_late_counts_once_whoever_tells_of_it():
+    deadlines = Deadlines(10)
+    deadlines.written(1, 100)
+    deadlines.written(1, 110)
+    assert deadlines.late() == []
+    deadlines.written(1, 141)
+    assert deadlines.late() == [(1, 3)]
+    assert deadlines.missed(151) == [(1, 1)]
+    deadlines.written(1, 165)
+    assert deadlines.late() == [(1, 1)] and deadlines.late() == []
+    deadlines.ended(1, 176)
+    assert deadlines.late() == [(1, 1)] and len(deadlines) == 0
+    deadlines.written(1, 200)
+    deadlines.written(1, 300, is_certain=False)
+    deadlines.begin_anew(500)
+    assert deadlines.late() == deadlines.missed(509) == [] and deadlines.missed(510) == [(1, 1)]
 
 
 def test_deadlines_bear_times_that_go_back():

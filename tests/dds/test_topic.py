@@ -28,7 +28,7 @@ def test_names_and_types(participant):
     assert topic.typename == topic.get_type_name() == "Message"
     assert topic.data_type is Message
     assert topic.get_inconsistent_topic_status().total_count == 0
-    for bad in (str, int, dict, "bytes", None, object()):
+    for bad in (str, int, dict, "bytes", None, object(), Message("a sample")):
         with pytest.raises(TypeError, match="no type for a topic"):
             Topic(participant, "bad", bad)
     with pytest.raises(TypeError):

@@ -135,6 +135,8 @@ def test_waiting_is_for_what_passes(participant):
 
 def test_a_function_of_the_topic_and_an_expression_both_count(participant):
     topic = Topic(participant, "points", Point)
+    with pytest.raises(TypeError, match="a topic filter is a function of a topic and a sample, not 'x > 1'"):
+        topic.set_topic_filter("x > 1")
     topic.set_topic_filter(lambda topic, sample: sample.x % 2 == 0)
     reader = DataReader(participant, ContentFilteredTopic(participant, "high", topic, "x > 2"))
     write_all(DataWriter(participant, topic), points(1, 2, 3, 4, 5, 6))

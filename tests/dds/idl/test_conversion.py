@@ -190,3 +190,23 @@ def test_unions_in_keys():
     one = codec.key_of(Keyed(Either(number=4)))
     assert one == codec.key_of(Keyed(Either(number=4))) != codec.key_of(Keyed(Either(text="4")))
     assert codec.key_sample(one).which == Either(number=4)
+
+
+def test_a_key_alone_makes_a_sample_with_the_defaults_of_the_rest():
+    """Goal: who has only a key can say that its instance ends. Method: a key within a struct, beside members of each
+    kind; in both versions of CDR."""
+    class Either(IdlUnion, discriminator=int32):
+        number: case[1, int32]
+        text: case[2, str]
+
+    inner = struct("mutable", "Inner", ("b",), a=(int32, 0), b=(str, 1), c=(sequence[int32], 2))
+    kind = enumeration(x=4, y=5)
+    cls = struct("appendable", "Fix", ("i",), i=(inner, 0), kind=(kind, 1), which=(Either, 2), raw=(array[inner, 2], 3),
+                 text=(bounded_str[3], 4), maybe=(int32 | None, 5), two=(array[float32, 2], 6))
+    for version in (1, 2):
+        codec = codec_of(cls, version)
+        payload = codec.encode_key(codec.key_of(cls(inner(None, "x", None), *[None] * 6)))
+        got = codec.decode(payload)
+        assert (got.i, got.kind, got.raw) == (inner(0, "x", []), kind.x, [inner(0, "", [])] * 2)
+        assert (got.text, got.maybe) == ("", None)
+    assert codec_of(inner).encode_key("x") and codec_of(struct(a=int32)).encode_key is None

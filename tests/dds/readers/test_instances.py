@@ -502,3 +502,29 @@ def test_instances_of_a_group_that_has_died(runtime_dir, tmp_path):
             assert seen(lasting.take(9)) == seen(late.take(9)) == [(4, ALIVE)] and lasting._fast and late._fast
     finally:
         daemon.stop()
+
+
+@pytest.mark.parametrize("relayed", ["dispose", "unregister_instance", "register_instance"])
+def test_who_passes_an_end_on_needs_the_key_alone(participant, relayed):
+    """Of what dispose() and its like are given, only the key members matter: those that are None, as in the key_sample
+    of an end, and those that are wrong, too; a wrong key is named."""
+    _, reader, writer, other = made(participant, 2)
+    write_all(writer, [Track(1, 10), Track(2, 20)])
+    writer.dispose(Track(1, "no number"))
+    settled(writer)
+    *_, end = reader.take(9)
+    write_all(writer, [Track(1, 11)])
+    if relayed == "register_instance":
+        handle = other.register_instance(end.key_sample)
+        assert handle == end.sample_info.instance_handle
+        other.dispose_instance_handle(handle)
+    else:
+        getattr(other, relayed)(end.key_sample)
+    settled(other)
+    assert seen(reader.take(9)) == [(11, DISPOSED), (-1, DISPOSED)]
+    with pytest.raises(ValueError, match="number is None, which is no int64"):
+        getattr(other, relayed)(Track(None, None))
+    with pytest.raises(ValueError, match="height is None"):
+        other.write_dispose(end.key_sample)  # that writes, too
+    with pytest.raises(TypeError, match="3 is not of type Track"):
+        getattr(other, relayed)(3)

@@ -126,6 +126,9 @@ def test_wrong_arguments_and_limits(participant) -> None:
             Replica(participant, "other", wrong)
     with pytest.raises(ValueError, match="timeout"):
         Replica(participant, "other", Ledger, timeout=0)
+    for name in ("timeout", "join_timeout"):
+        with pytest.raises(TypeError, match=f"{name} is a whole number of nanoseconds, not 0.5"):
+            Replica(participant, "other", Ledger, **{name: 0.5})
     with pytest.raises(ValueError, match="name of an object"):
         Replica(participant, "", Ledger)
 

@@ -94,7 +94,7 @@ def test_one_way_calls_come_in_their_order(client, pumps) -> None:
     for k in range(20):
         assert client.note(str(k)) is None
     wait_until(lambda: len(pumps.noted) == 20)
-    with Client(client._core._reader.participant, Pumps, instance="nobody's", wait_for_server=1) as lonely:
+    with Client(client._core._reader.participant, Pumps, instance="nobody's", wait_for_server=0) as lonely:
         with pytest.raises(NoServer):
             lonely.note("x")
 
@@ -122,7 +122,7 @@ def test_no_server_is_said_soon_and_one_that_comes_is_enough(participant) -> Non
     with Client(participant, Pumps, wait_for_server=duration(milliseconds=50)) as hurried:
         with pytest.raises(NoServer, match=r"no server .*add\(\) was not sent"):
             hurried.add(1)
-        assert not hurried.wait_for_servers(timeout=1) and hurried.servers() == []
+        assert not hurried.wait_for_servers(timeout=0) and hurried.servers() == []
     with Client(participant, Pumps, wait_for_server=duration(seconds=20)) as patient:
         sync, later = patient.add.future(1), patient.add.future(2)
         with Server(participant, Pumps(), instance="late"):
@@ -246,7 +246,7 @@ def test_a_service_in_the_programs_own_loop(participant) -> None:
 def test_closing_a_server_in_the_middle(participant) -> None:
     """Goal: what runs is finished, what waits is refused as not carried out, what comes later finds no server."""
     pumps = Pumps()
-    with Client(participant, Pumps, wait_for_server=1) as client:
+    with Client(participant, Pumps, wait_for_server=0) as client:
         server = Server(participant, pumps)
         assert client.wait_for_servers()
         running = client.wait.future()
@@ -380,6 +380,31 @@ def test_wrong_arguments_of_servers_and_clients(participant) -> None:
         Client(participant, Pumps, timeout=0)
     with pytest.raises(ValueError, match="name of a service"):
         Client(participant, Pumps, name="x" * 201)
+    with pytest.raises(TypeError, match="an object of the service's class, not the class itself"):
+        Server(participant, Pumps)
+
+
+def test_times_are_whole_numbers_of_nanoseconds(participant) -> None:
+    """Half a nanosecond would be over before a call is sent. One without an end is one, too."""
+    with Server(participant, Pumps()) as server, Client(participant, Pumps) as client:
+        for wrong in (0.5, "1"):
+            for call in (client.add.within, lambda time: client.wait_for_servers(1, time), server.wait,
+                         lambda time: Client(participant, Pumps, timeout=time),
+                         lambda time: Client(participant, Pumps, wait_for_server=time)):
+                with pytest.raises(TypeError, match=f"a whole number of nanoseconds, not {wrong!r}"):
+                    call(wrong)
+        for wrong in (0, -1):
+            with pytest.raises(ValueError, match="timeout must be positive"):
+                client.add.within(wrong)
+        with pytest.raises(TypeError, match="not None"):
+            client.add.within(None)
+        with pytest.warns(UserWarning, match="timeout of 5 is 5 ns"):
+            client.add.within(5)
+        for endless in (dds.duration(infinite=True), None):
+            assert client.wait_for_servers(1, endless)
+        assert client.add.within(dds.duration(infinite=True))(1) == 2
+        threading.Timer(0.05, server.close).start()
+        assert server.wait(dds.duration(infinite=True))
 
 
 # ---- ordered services
