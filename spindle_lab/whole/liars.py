@@ -14,11 +14,13 @@ import time
 from typing import TYPE_CHECKING
 
 from spindle.client.attaching import attach
+from spindle.client.session import taken
 from spindle.errors import SpindleError
 from spindle.group.codec import PROTOCOL_VERSION, spec_to_wire
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.transport.opening import MAGIC
+from spindle_core.memory import Mapping
 
 if TYPE_CHECKING:
     from spindle.client.session import ReaderHandle, Session, WriterHandle
@@ -41,6 +43,7 @@ class Liar:
         self.readers: list[ReaderHandle] = []
         self.writers: list[WriterHandle] = []
         self.raw: list[socket.socket] = []
+        self.links: list[tuple[Mapping, int]] = []  # the page of each that it may write, and its bell
         self.process.spawn(self._main)
 
     def _main(self) -> None:
@@ -56,6 +59,7 @@ class Liar:
     def _forget(self) -> None:
         self.readers.clear()
         self.writers.clear()
+        self.links.clear()
         for sock in self.raw:
             sock.close()
         self.raw.clear()
@@ -67,6 +71,8 @@ class Liar:
         rng, world = self.rng, self.world
         lies = [*(self.scribble, self.miscount, self.write, self.open, self.ask_nonsense) * 2, self.say_nonsense,
                 self.half_a_frame, self.flood, self.hand_over, self.say_nothing, self.hang_up]
+        if world.memories is not None:
+            lies += [self.open_link] * 2 + [self.scribble_at_link] * 4 + [self.ask_nonsense_of_links] * 2
         if self.process.uid == STRANGER:
             lies = [self.say_nothing, self.flood]
         else:
@@ -123,6 +129,49 @@ class Liar:
                 old = int.from_bytes(memory[at : at + 8], "little")
                 new = (old + self.rng.choice((-1, 1)) * self.rng.choice(SOME)) % (1 << 64)
                 memory[at : at + 8] = new.to_bytes(8, "little")
+
+    def open_link(self) -> None:
+        """To some node, or bound to a port that an honest program may want."""
+        assert self.session is not None
+        if len(self.links) >= 4:
+            return
+        nodes = [slot.node_id for slot in self.world.nodes]
+        node_id, port = self.rng.choice(((self.rng.choice(nodes), 0), (self.rng.choice(nodes), 2), (0, 3)))
+        _, frame = self.session._channel.request(2.0, open_link=pb.OpenLink(node_id=node_id, port=port, memory=64))
+        with taken(frame, 6) as fds:
+            page, _, _ = Mapping.attach(fds.take(), writable=True), fds.take(), fds.take()
+            self.links.append((page, fds.take()))
+
+    def scribble_at_link(self) -> None:
+        """Any bytes where it submits and says what it has taken; then it rings."""
+        if not self.links:
+            return
+        page, bell = self.rng.choice(self.links)
+        memory = page.view()
+        for _ in range(self.rng.randrange(1, 6)):
+            size = self.rng.choice((8, 8, 64))
+            at = self.rng.choice((self.rng.randrange(HEADER_BYTES // 8) * 8, self.rng.randrange(len(memory) // 8) * 8))
+            at = min(at, len(memory) - size)
+            small = self.rng.randrange(8).to_bytes(8, "little")
+            memory[at : at + size] = self.rng.choice((self.rng.randbytes(size), b"\xff" * size, bytes(size),
+                                                      small * (size // 8)))
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(bell, 1)
+
+    def ask_nonsense_of_links(self) -> None:
+        """What can't be granted."""
+        assert self.session is not None
+        some = self.rng.choice(SOME)
+        self.session._channel.request(2.0, **self.rng.choice((
+            {"open_link": pb.OpenLink(node_id=some % (1 << 32), port=70_000)},
+            {"open_link": pb.OpenLink(node_id=99)},
+            {"open_link": pb.OpenLink(node_id=1, memory=some)},
+            {"close_link": pb.CloseLink(link=some)},
+            {"offer_region": pb.OfferRegion(name="evil", size=some)},
+            {"offer_region": pb.OfferRegion(name="", size=8)},
+            {"offer_region": pb.OfferRegion(name="evil", size=8, writer=99)},
+            {"offer_region": pb.OfferRegion(name="evil", size=8, writer=1, atomics=True)},
+            {"end_region": pb.EndRegion(name=self.rng.choice(("words0", "evil", "")))})))
 
     # --- on the connection
 

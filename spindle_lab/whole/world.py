@@ -133,6 +133,7 @@ class Setup:
             setup.links = apart.choice((1, 2, 3, 4))
             setup.faults += apart.choice((0, 1, 2, 4))
             setup.resets = setup.resets or (hosts > 1 and apart.random() < 0.5)
+            setup.liars = setup.liars or int(apart.random() < 0.25)
         return setup
 
 
