@@ -60,6 +60,9 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
     from spindle.cli.recordings.recorder import Recorder, progress_of
     from spindle.journal.recording import RecordingWriter
 
+    if str(out) == "-":
+        raise click.UsageError("-o -: a recording is written into a file, places in it more than once; for messages "
+                               "on standard output there is `spindle sub`")
     begun_s = time.monotonic()
     with target.attach("spindle record") as session:
         writer = RecordingWriter(out, {

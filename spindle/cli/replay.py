@@ -129,11 +129,18 @@ def span_of(files: list[PlayedFile], start: float | int | None, duration: float 
 def check(lanes: Lanes, chosen: list[Lane], patterns: tuple[str, ...], renames: tuple[tuple[str, str], ...],
           files: list[PlayedFile]) -> None:
     """Raise ClickException unless all of these can be played."""
+    from spindle.cli.recordings.player import wanted
+
     if not chosen:
         have = ", ".join(sorted(lanes.lanes)[:10]) or "none"
         raise click.ClickException(f"there is nothing to play of {', '.join(patterns) or 'these files'}; they have the "
                                    f"topics {have}" if lanes.lanes else "there is no message in these files")
-    for old, _ in renames:
+    for like in patterns:
+        if not any(wanted(lane.topic, (like,)) for lane in chosen):
+            note(f"--topics {like}: no topic in these files is called so; --list shows them")
+    for number, (old, new) in enumerate(renames):
+        if (other := dict(renames[:number]).get(old, new)) != new:
+            raise click.UsageError(f"--rename {old}={new}: it is {old}={other} already; play the files twice for both")
         if old not in lanes.lanes and all(old != lane.order for lane in chosen):
             raise click.UsageError(f"--rename {old}=...: there is no topic {old!r} in these files; --list shows them")
     unknown = [lane for lane in chosen if lane.reason]

@@ -74,3 +74,15 @@ def test_numbers_that_are_none(cli: Cli, file: Path, option: str, value: str) ->
 def test_as_long_as_it_takes(cli: Cli, node: dds.DomainParticipant, file: Path) -> None:
     with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
         assert played(cli, file, "--bytes", "--timeout", "inf", "--speed", "inf", "--json").json["messages"] == 10
+
+
+def test_what_means_nothing_is_said(cli: Cli, node: dds.DomainParticipant, file: Path, tmp_path: Path) -> None:
+    """A file called "-", a topic that is played onto two, a pattern that nothing is like."""
+    result = cli("record", BRACKETS, "-o", "-")
+    assert result.code == 2 and "spindle sub" in result.err and not Path("-").exists()
+    renames = "--rename", f"{BRACKETS}=one", "--rename", f"{BRACKETS}=two"
+    result = cli("replay", file, "--bytes", *renames)
+    assert result.code == 2 and f"{BRACKETS}=one already" in result.err
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
+        result = played(cli, file, "--bytes", "--speed", "0", "--topics", BRACKETS, "--topics", "more/*", "--json")
+    assert result.json["messages"] == 10 and "--topics more/*: no topic" in result.err
