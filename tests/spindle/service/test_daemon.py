@@ -318,7 +318,6 @@ def test_another_user_needs_the_access_list(runtime_dir: Path) -> None:
         import google.protobuf.message, spindle.group.codec, spindle.config.settings  # while they can be read
         import spindle_core.counters, spindle_core.inbox_writer, spindle_core.memory, spindle_core.reader
         from spindle.client import attach
-from spindle.config.directories import check_journal_dir
         from spindle.group.topics import TopicSpec
         from spindle.errors import AccessDenied
         os.setgroups([])
