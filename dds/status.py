@@ -242,4 +242,4 @@ class Unacknowledged:
     operation: str = "write"
 
 
-__all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState", "check_mask"]
+__all__ = ["DDSStatus", "InstanceState", "SampleState", "ViewState"]
