@@ -351,12 +351,7 @@ class Driver:
 
     def _bury(self) -> None:
         """Under the lock: replicas that are live in the order and not there have gone."""
-        if self._conduct.is_lacking(self._peers.there):
-            if self._conduct.must_look:
-                try:
-                    self._reader._runtime.refresh(self._topic.name)
-                except DDSException:
-                    return  # see time_passed
+        if not self._conduct.must_look and self._conduct.is_lacking(self._peers.there):
             self._peers.look()
             self._have_written(self._conduct.look_around(self._peers.there))
 
@@ -367,6 +362,17 @@ class Driver:
         self._must_read_anew()
         with self._lock:
             self._bury()
+
+    def _look_whether_there(self) -> None:
+        """Those that are live in the order, by what the node says now: that is asked without the lock."""
+        try:
+            self._reader._runtime.refresh(self._topic.name)
+        except DDSException as error:
+            log.debug("a replica of %r can't be told yet who is there: %s", self.name, error)
+            return
+        self._peers.look()
+        with self._lock:
+            self._have_written(self._conduct.look_around(self._peers.there))
         self._end_if_stopped()
 
     def _must_read_anew(self) -> bool:
@@ -380,10 +386,8 @@ class Driver:
     def time_passed(self, now_ns: int) -> int | None:
         if self._reads_anew:
             self._read_anew()
-        if self._conduct.must_look:  # its node could not say who is there
-            with self._lock:
-                self._bury()
-            self._end_if_stopped()
+        if self._conduct.must_look:
+            self._look_whether_there()
         return now_ns + int(LOOK_S * 1e9) if self._reads_anew or self._conduct.must_look else None
 
     def _read_anew(self) -> None:

@@ -339,8 +339,10 @@ class Linking(Program):
         value = self.rng.getrandbits(62) + 1
         for one in self._lives(opened, name):
             one.written.add(value)
+        self.memories.writing[value] = opened.node_id, name  # if that life has ended, the next one may get it
         try:
             region.write(8, WORD.pack(value))
+            del self.memories.writing[value]
         except (LinkError, TimeoutError, ConnectionEnded, ConfigError) as error:
             self._gone_wrong(opened, name, True, error)
 

@@ -72,6 +72,7 @@ class Memories:
         self.listeners: list[Listener] = []
         self.serials = 0
         self.calls: set[tuple[int, int]] = set()  # that were carried out
+        self.writing: dict[int, tuple[int, str]] = {}  # value -> node and name of the region where it may come now
 
     def next_serial(self) -> int:
         """Of a life, or of a link."""
@@ -88,6 +89,7 @@ class Memories:
     def offered(self, node_id: int, name: str, writer: int, process: Process) -> Life:
         """It is about to be: from now on somebody may find it."""
         life = Life(self.next_serial(), node_id, name, writer, process)
+        life.written |= {value for value, whose in self.writing.items() if whose == (node_id, name)}
         self.lives.append(life)
         return life
 

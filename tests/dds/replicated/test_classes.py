@@ -6,11 +6,13 @@ Method: the state machines alone, replicas on nodes of this process, and program
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
 
-from dds import DataReader, DomainParticipant, Topic
+from dds import DataReader, DDSException, DomainParticipant, Topic
+from dds.matching.matching import Runtime
 from dds.replicated import Object, Replica, ReplicaDiverged, command
 from dds.replicated.agreed import Agreed
 from dds.replicated.machine import Machine, Phase
@@ -83,6 +85,25 @@ def test_two_classes_under_one_name(two_nodes, other) -> None:
         assert tally.double() == 6 and tally.replicas() == [tally.id]
         with Replica(two, "tally", Tally) as second:
             assert second.add(1) == 7 == tally.add(0)
+
+
+def test_who_is_refused_asks_its_node_until_that_answers(two_nodes, monkeypatch) -> None:
+    """Method: the node can't say at first who is there."""
+    one, two = two_nodes
+    refresh, times = Runtime.refresh, []
+
+    def refresh_late(self: Runtime, topic: str) -> None:
+        if threading.current_thread().name == "dds replica of tally":
+            times.append(topic)
+            if len(times) < 3:
+                raise DDSException(DDSException.DDS_RETCODE_ERROR, "not now")
+        refresh(self, topic)
+
+    with Replica(one, "tally", Tally) as tally:
+        monkeypatch.setattr(Runtime, "refresh", refresh_late)
+        with pytest.raises(ReplicaDiverged, match="another version"), Replica(two, "tally", Sum) as wrong:
+            wrong.synchronize()
+        assert len(times) >= 3 and tally.add(1) == 1
 
 
 def test_a_later_version_goes_on_when_the_earlier_one_has_gone(participant) -> None:
