@@ -32,9 +32,9 @@ Rules:
 - Once somebody live has wedged, the decision stands as it is: the next leader carries it to its end, even with dead
   members in it, and the view after it is without them. Two changes are two views or one batch, never a blend.
 - A revision moves nothing in shared memory, so the epoch goes on. A member that takes it says so in its own column
-  committed. A new leader takes the revision of an earlier one if all the living have acknowledged it: its leader, or
-  one of them, may have taken it. So the living never differ for long, and what was declared isn't lost with the
-  leader. Columns hold ballots, so an answer to one revision is none to the next.
+  committed. A new leader takes the revision of an earlier one if all the living have acknowledged it, and nothing that
+  was proposed in its place: its leader, or one of them, may have taken it. So the living never differ for long, and
+  what was declared isn't lost with the leader. Columns hold ballots, so an answer to one revision is none to the next.
 - A trim is adopted if any witness has echoed it: somebody may have installed by it. Else it is computed anew.
 - Whoever is suspected by a live member is cast out, and stops.
 - A view that can't be prepared holds up nobody for ever: after a while each says what it lacks, and the leader decides
@@ -360,7 +360,7 @@ class Rules:
         elif _proposer(self.ballot) == table.my_rank:
             decided = table.get(table.my_rank, "committed") == self.ballot
         else:
-            decided = self._participants.barrier_passed() and self._least("acked") >= self.ballot
+            decided = self._participants.barrier_passed() and self._all_took_or_acknowledged()
         if not decided:
             return False
         self.view, self.next_view = self.next_view, None
@@ -371,6 +371,14 @@ class Rules:
         self._act(m.Revise(self.view))
         self._revised()
         return True
+
+    def _all_took_or_acknowledged(self) -> bool:
+        """Of the acknowledged revision: whoever lives has acknowledged it, and nothing after it without taking it. Who
+        has acknowledged what its leader proposed in its place may never have seen it, and its leader has not taken it:
+        before that all would have had to acknowledge it."""
+        assert self._table is not None
+        return all(self.ballot in (self._table.get(rank, "acked"), self._table.get(rank, "committed"))
+                   for rank in self.live_ranks())
 
     def _prepare(self) -> bool:
         if self.phase is not Phase.ACKNOWLEDGED or _proposer(self.ballot) != self.leader_rank:

@@ -253,6 +253,41 @@ def test_a_revision_that_only_the_leader_has_taken_is_taken_by_all_when_it_dies(
     assert [topic.spec.name for topic in group.nodes[2].views[-1].topics] == ["t", "more", "another"]
 
 
+def test_a_revision_in_whose_place_its_leader_proposed_another_view_is_taken_by_none() -> None:
+    """A member dies before it has acknowledged a revision, so the leader proposes a view without it instead, and dies,
+    too. Of the survivors one has acknowledged that view, the one that leads next only the revision."""
+    met = 0
+    for seed in range(60):
+        group = FakeGroup(seed)
+        busy(group, 5)
+        group.declare(1, TopicSpec("more"))
+        group.drive(group.nodes[1])
+        group.crash(5)
+        second, others = group.nodes[2], (group.nodes[3], group.nodes[4])
+
+        def overtaken(node: FakeNode, second: FakeNode = second) -> bool:
+            view = node.machine.next_view
+            return view is not None and view.view_id > second.views[-1].view_id and node.views[-1].revision == 0
+
+        def stands(second: FakeNode = second, others: tuple[FakeNode, ...] = others) -> bool:
+            mine = second.machine.next_view
+            return mine is not None and mine.revises(second.views[-1]) and any(map(overtaken, others))
+
+        while not stands() and group.happen():
+            pass
+        if not stands():
+            continue
+        met += 1
+        group.crash(1)
+        group.declare(2, TopicSpec("another"))
+        group.drive(second)
+        group.run()
+        check(group)
+        assert second.views[-1] == others[0].views[-1] == others[1].views[-1]
+        assert {topic.spec.name for topic in second.views[-1].topics} >= {"t", "another"}
+    assert met > 5
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_a_revision_that_one_survivor_has_not_acknowledged_is_taken_by_none_or_all(seed: int) -> None:
     """The next leader has acknowledged it before the last one died, the other survivor has not: nobody took it."""
