@@ -157,5 +157,5 @@ class Ways:
     def stop(self, why: str) -> None:
         """All connections are over. Idempotent; blocks for a moment."""
         self._stopped = why
-        for peer in {*self._opening, *self._givers, *self._readers}:
+        for peer in dict.fromkeys([*self._opening, *self._givers, *self._readers]):
             self.gone(peer)
