@@ -95,8 +95,8 @@ def _smaller(setup: Setup) -> Iterator[Setup]:
         for value in sorted({least, now // 2, now - 1}):
             if least <= value < now:
                 yield dataclasses.replace(setup, **{name: value})
-    if setup.duration_ms > 20:
-        yield dataclasses.replace(setup, duration_ms=setup.duration_ms // 2)
+    if setup.pace > 20:
+        yield dataclasses.replace(setup, pace=setup.pace // 2)
     for name in ("slow_lines", "small_buffers", "short_writes"):
         if getattr(setup, name):
             yield dataclasses.replace(setup, **{name: False})

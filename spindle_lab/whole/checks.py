@@ -320,18 +320,17 @@ class Checks:
                 raise Violation("D8", f"{reading} took messages of the views {first} to {last}, and wasn't told that "
                                       f"node {node_id} went with view {view}")
 
-    def incomplete(self) -> str:
+    def _incomplete(self, reading: Reading) -> str:
         """D10: what a reader that was there before a writer has not got of it, if anything."""
-        for reading in self.readings:
-            if not reading.open or not reading.keep_all or not reading.ordered or reading.lost():
-                continue
-            for writing in self.writings:
-                if (writing.topic == reading.topic and writing.opened_ns > reading.opened_ns
-                        and writing.group_id == reading.group_id):
-                    got = reading.last_of.get(writing.name.encode(), -1) + 1
-                    due = writing.due()
-                    if got < due:
-                        return f"{reading} got {got} of the {due} messages of {writing}"
+        if not reading.open or not reading.keep_all or not reading.ordered or reading.lost():
+            return ""
+        for writing in self.writings:
+            if (writing.topic == reading.topic and writing.opened_ns > reading.opened_ns
+                    and writing.group_id == reading.group_id):
+                got = reading.last_of.get(writing.name.encode(), -1) + 1
+                due = writing.due()
+                if got < due:
+                    return f"{reading} got {got} of the {due} messages of {writing}"
         return ""
 
     def settled(self) -> str:
@@ -339,12 +338,13 @@ class Checks:
         if self._unsettled is not None and (text := self._unsettled()):
             return text
         for lacking in (*(partial(self._reader_lacks, one) for one in self.readings),
-                        *(partial(self._writer_lacks, one) for one in self.writings)):
+                        *(partial(self._writer_lacks, one) for one in self.writings),
+                        *(partial(self._incomplete, one) for one in self.readings)):
             if text := lacking():
                 self._unsettled = lacking
                 return text
         self._unsettled = None
-        return self.incomplete()
+        return ""
 
     def _reader_lacks(self, reading: Reading) -> str:
         if text := self.times.lacking(reading):

@@ -79,7 +79,7 @@ class Embedding(Program):
         self._close_all()
         while self._goes_on():
             self.idle = True
-            time.sleep(0.003)
+            time.sleep(0.01)
         self.doing = "leaving"
 
     def _goes_on(self) -> bool:

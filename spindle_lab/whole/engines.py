@@ -10,13 +10,11 @@ import select
 from typing import TYPE_CHECKING, Any
 
 from spindle_core.engine import Engine
-from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL
+from spindle_lab.whole.system import REAL_EPOLL
 from spindle_lab.whole.turns import Waiter
 
 if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
-
-LAPS_BEFORE_SLEEP = 2
 
 
 class SimEngine(Engine):
@@ -30,10 +28,10 @@ class SimEngine(Engine):
         self.running = False
         self.waiter = Waiter()  # while the engine sleeps, its deadline is the next heartbeat
         self.waiter.runnable = True
-        self.idle = 0
         # What the predicate thread sleeps at, edge-triggered as there: its own bell, and the bells that others ring.
         with self.system.plenty():
             self.edges = REAL_EPOLL()
+        self.waiter.edges_fd = self.edges.fileno()
         for fd in (self.bell_fd, self.all_fd):
             self.edges.register(fd, select.EPOLLIN | select.EPOLLET)
         self.waits: list[int] = []
@@ -85,23 +83,5 @@ class SimEngine(Engine):
         self.waits.clear()
 
     def wake(self) -> None:
-        """It looks again; until then its page says that it sleeps, as that of a thread that waits for a core does."""
-        self.idle = 0
-        self.waiter.deadline_ns = None
-        self.waiter.runnable = True
-
-    def turn(self) -> None:
-        """One pass, or the last look before it sleeps."""
-        if not self.waiter.runnable:
-            self.edges.poll(0)
-            self.wake()
-        now_ns = EPOCH_NS + self.system.now_ns + self.process.skew_ns
-        if self.idle < LAPS_BEFORE_SLEEP:
-            self.idle = 0 if self.step_once(now_ns) else self.idle + 1
-            return
-        self.edges.poll(0)
-        self.waiter.runnable = False
-        longest_ms = self.sleep_ms_max
-        self.waiter.deadline_ns = None if longest_ms < 0 else self.system.now_ns + longest_ms * 1_000_000
-        if self.step_once(now_ns, falls_asleep=True):
-            self.wake()
+        """It looks again."""
+        self.waiter.wake()

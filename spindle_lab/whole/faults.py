@@ -124,7 +124,7 @@ class Faults:
         process = rng.choice(among) if among else None
         if process is None or process.short is not None:
             return
-        few = rng.choice((0, 0, 1, 2, 5, 15))
+        few = rng.choice((0, 1, 2, 5, 15, 40))
         descriptors, mappings = rng.choice(((few, None), (few, None), (None, few)))
         world.note(f"{process} can have {few} more {'mappings' if descriptors is None else 'descriptors'}")
         process.short = Shortage(self.system, descriptors, mappings)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # Module, constant, and what it may be instead.
 KNOBS: tuple[tuple[str, str, tuple[float, ...]], ...] = (
-    ("spindle.transport.frames", "READ_BYTES", (16, 200, 4096)),
+    ("spindle.transport.frames", "READ_BYTES", (64, 200, 4096)),
     ("spindle.transport.peers", "BULK_QUEUED_MAX", (0,)),
     ("spindle.applications.application", "REQUESTS_AT_ONCE", (1, 2)),
     ("spindle.restart.pieces", "CHUNK_BYTES", (100, 500, 4000)),
@@ -37,7 +37,7 @@ LATER: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle.large.giver", "PIECE_MAX", (700, 5000)),
     ("spindle.large.reader", "BLOCK", (900, 20_000)),
     ("spindle_core.links.dedication", "MUCH", (1, 50_000)),
-    ("spindle_core.links.finder", "LEASE_NS", (3_000_000, 40_000_000)),
+    ("spindle_core.links.finder", "LEASE_NS", (10_000_000, 40_000_000)),
     ("spindle.pool.pooling", "MAPPED_MAX", (0, 1)),
     ("spindle.pool.pooling", "MAPPED_S", (0.0, 0.01)),
     ("spindle.links.program", "IDLE_MAX", (0, 1)),

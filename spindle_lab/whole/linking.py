@@ -89,13 +89,14 @@ class Linking(Program):
             self._go_wrong, self._close_link, self._end_region, self._close_port, self._rest, self._rest)
         while not self.world.finishing and self._goes_on():
             self._try(self.rng.choice(acts))
+            self._slow_down()
         while not self.world.over and self._goes_on():
             self.doing = "reaching all that there is"
             self._reach_all()
             if self.world.settled and self.sees:
                 self.doing = "looking at the group"
                 self.sees = self._difference()
-            time.sleep(0.003)
+            time.sleep(0.03 if self.world.settled else 0.01)
         if self._goes_on():
             self._end()
 

@@ -8,7 +8,6 @@ machines look from inside.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import select
 import selectors
 import socket
@@ -16,6 +15,7 @@ from asyncio import events
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from spindle_lab.whole.iterations import iterate, iterate_until_done, ready_keys
 from spindle_lab.whole.system import REAL_EPOLL, Process, System
 
 
@@ -98,23 +98,7 @@ class SimSelector(selectors.BaseSelector):
         return fd
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        found = []
-        for fd, mask in self.epoll.poll(0):
-            serial, key = self._keys[fd]
-            events = 0
-            if mask & ~select.EPOLLIN:
-                events |= selectors.EVENT_WRITE
-            if mask & ~select.EPOLLOUT:
-                events |= selectors.EVENT_READ
-            events &= key.events
-            if events & selectors.EVENT_READ and fd not in self._shown and (delay := self.keep_back(fd)) > 0:
-                self._hide(fd, serial, delay)
-                continue
-            self._shown.discard(fd)
-            if events:
-                found.append((serial, key, events))
-        found.sort(key=lambda one: one[0])
-        return [(key, events) for _, key, events in found]
+        return ready_keys(self, self.epoll.fileno())
 
     def _hide(self, fd: int, serial: int, delay_ns: int) -> None:
         self.epoll.unregister(fd)
@@ -221,12 +205,9 @@ class SimLoop(asyncio.SelectorEventLoop):
         events._set_running_loop(self)
         try:
             task = self.create_task(main)
-            while not task.done():
-                self._run_once()  # type: ignore[attr-defined]
-                if not task.done():
-                    self._rest(fd)
+            iterate_until_done(self, self._sim_selector, fd, task)
             for _ in range(20):  # callbacks of what has just ended
-                self._run_once()  # type: ignore[attr-defined]
+                iterate(self, self._sim_selector, fd)
             task.exception()
             self.complain()
             return task.result()
@@ -262,15 +243,3 @@ class SimLoop(asyncio.SelectorEventLoop):
             self.tasks.clear()
             self._ready.clear()  # type: ignore[attr-defined]
             self._scheduled.clear()  # type: ignore[attr-defined]
-
-    def _rest(self, fd: int) -> None:
-        """Until there is something to do."""
-        if self._ready:  # type: ignore[attr-defined]
-            self.system.pause()
-            return
-        timers = self._scheduled  # type: ignore[attr-defined]
-        while timers and timers[0]._cancelled:
-            heapq.heappop(timers)._scheduled = False
-            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
-        timeout = None if not timers else max(0.0, timers[0].when() - self.time()) + 1e-7
-        self.system.wait(None, timeout, fd, self._ready)  # type: ignore[attr-defined]

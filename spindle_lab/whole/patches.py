@@ -33,7 +33,8 @@ from spindle_lab.whole.engines import SimEngine
 from spindle_lab.whole.loop import SimLoop
 from spindle_lab.whole.pools import SimDriver, SimLinkUser
 from spindle_lab.whole.sockets import SimSocket
-from spindle_lab.whole.system import EPOCH_NS, REAL_EPOLL, PidFd, System
+from spindle_lab.whole.system import REAL_EPOLL, PidFd, System
+from spindle_lab.whole.turns import EPOCH_NS
 
 
 class SimPoll:

@@ -261,6 +261,7 @@ class Program:
             self._give_sign_of_life, self._close, self._look, self._delete, self._rest, self._rest)
         while not self.world.finishing and self._goes_on():
             self.rng.choice(actions)()
+            self._slow_down()
         if self.world.finishing and self._goes_on():
             self._settle()
         while not self.world.over and self._goes_on():
@@ -269,7 +270,12 @@ class Program:
             if self.world.settled and self.sees:
                 self.doing = "looking at the group"
                 self.sees = self._difference()
-            time.sleep(0.003)
+            time.sleep(0.03 if self.world.settled else 0.01)
+
+    def _slow_down(self) -> None:
+        """The group mends itself while programs go on, but less of them is enough then."""
+        if self.world.mending:
+            time.sleep(self.rng.choice((0.0, 0.004, 0.02)))
 
     def _difference(self) -> str:
         """What it sees of the group that isn't so."""
@@ -286,6 +292,11 @@ class Program:
     # --- what it does
 
     def _spec(self) -> TopicSpec:
+        """One of the topics, and often one that somebody has opened last: who is alone in a topic shows little."""
+        checks = self.world.checks
+        last: list[Reading | Writing] = [*checks.readings[-4:], *checks.writings[-4:]]
+        if last and self.rng.random() < 0.5 and (one := self.rng.choice(last)).open:
+            return one.handle.topic.spec
         return self.rng.choice(self.world.specs)
 
     def _guid(self) -> bytes:

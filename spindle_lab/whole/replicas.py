@@ -249,7 +249,8 @@ class Replicating(Program):
             if self.world.settled and self.sees:
                 self.doing = "looking at the group"
                 self.sees = self._difference()
-            time.sleep(rng.choice((0.0003, 0.001, 0.01)))
+            time.sleep(0.03 if self.world.settled else rng.choice((0.0003, 0.001, 0.01)))
+            self._slow_down()
 
     def _read(self, held: Held, most: int) -> None:
         reader = held.reader

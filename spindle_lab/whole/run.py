@@ -64,8 +64,7 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None  # what is torn down in its middle complains
     warnings.simplefilter("ignore", RuntimeWarning)  # "never awaited"
     gc.disable()  # when it runs would depend on what ran before
-    filled = _fill_holes()
-    before = _descriptors()
+    filled, before = _fill_holes()
     system = System(seed)
     try:
         killed = _play(system, outcome, trace, setup, reraise)
@@ -91,16 +90,16 @@ def run_seed(seed: int, trace: Callable[[str], None] | None = None, setup: Setup
     return outcome
 
 
-def _fill_holes() -> list[int]:
-    """Takes all descriptor numbers that are free between others. What is opened then has the same order of numbers in
-    every process; and by their order the kernel tells what is readable."""
+def _fill_holes() -> tuple[list[int], dict[str, str]]:
+    """Takes all descriptor numbers that are free between others; returns them, and what is open then. What is opened
+    after that has the same order of numbers in every process; and by their order the kernel tells what is readable."""
     there = _descriptors()
     _aside[:] = [fd for fd in _aside if there.get(str(fd)) == os.devnull]  # others are given up
     filled = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)]
     highest = max(map(int, there))
     while filled[-1] < highest:
         filled.append(os.dup(filled[0]))
-    return filled
+    return filled, there | {str(fd): os.devnull for fd in filled}
 
 
 _aside: list[int] = []

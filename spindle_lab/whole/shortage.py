@@ -38,17 +38,14 @@ class Shortage:
             yield
             return
         nothing = self._system.nothing
-        used = {int(one) for one in os.listdir("/proc/self/fd")}
-        fillers = [fd for fd in range(max(used)) if fd not in used]
-        fillers.append(max(used))  # listdir's own: whoever had that number has closed it by now, or is in `used` again
+        highest = max(_open_descriptors())
         taken = []
+        while (fd := os.dup(nothing)) < highest:  # each has the lowest number that is free
+            taken.append(fd)
+        os.close(fd)
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._limit = fd + self.descriptors
         try:
-            for fd in fillers:
-                if not _is_open(fd):
-                    os.dup2(nothing, fd, inheritable=False)
-                    taken.append(fd)
-            self._limit = max(used) + 1 + self.descriptors
             resource.setrlimit(resource.RLIMIT_NOFILE, (self._limit, before[1]))
             yield
         finally:
@@ -85,12 +82,12 @@ class Shortage:
             os.close(os.dup(self._system.nothing))
 
 
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
+def _open_descriptors() -> set[int]:
+    """The numbers of all that this process has open."""
+    found = {int(one) for one in os.listdir("/proc/self/fd")}
+    own = os.dup(0)  # gets the number that the listing had for itself: it was the lowest free one, and is again
+    os.close(own)
+    return found - {own}
 
 
 def _free(nothing: int) -> int:

@@ -14,14 +14,12 @@ import io
 import os
 import random
 import select
-import sys
 import weakref
-from asyncio import events, tasks
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent
 
 from spindle_lab.whole.threads import Thread
 from spindle_lab.whole.turns import Turns, Waiter
@@ -34,10 +32,8 @@ if TYPE_CHECKING:
     from spindle_lab.whole.shortage import Shortage
     from spindle_lab.whole.sockets import SimSocket
 
-EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
 FIRST_PID = 1_000_000  # above what the kernel gives to real ones here
 REAL_EPOLL = select.epoll
-TASK_OF_THREAD = sys.version_info >= (3, 14)
 
 
 class PidFd:
@@ -111,17 +107,16 @@ class System(Turns):
         self.processes: list[Process] = []
         self.broken: Exception | None = None  # a promise that a check has seen broken in the middle of a turn
         self.defective = False  # `broken` is set, or a thread or task has failed and nobody there looks at it
-        self.outside = Process.__new__(Process)  # whoever drives the simulation
-        self.current: Process = self.outside
-        self.thread: Thread | None = None
-        self.scheduler: greenlet = getcurrent()
+        self.outside = self.current = Process.__new__(Process)  # whoever drives the simulation
+        self.thread = None
+        self.scheduler = getcurrent()
         self.serial = self.idents = self.pids = 0
         self.finalizers: list[weakref.finalize[..., Any]] = []  # of all processes
         self.taken: list[int] = []  # descriptors of killed processes, whose numbers stay taken
         self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.listening: dict[str, Any] = {}
         self.ending = False
-        self.on_pass: Callable[[SimEngine], None] | None = None
+        self.on_pass = None
         self.on_kill: Callable[[Process], None] | None = None
         self.keep_back: Callable[[int], int] = lambda _: 0  # see SimSelector
         self._outside_init()
@@ -260,47 +255,7 @@ class System(Turns):
         """Calls it after so long."""
         self.at(self.now_ns + delay_ns, call)
 
-    # --- waiting
-
-    def wait(self, ready: Callable[[], bool] | None, timeout_s: float | None, polled_fd: int = -1,
-             told: Sized = ()) -> bool:
-        """The running thread waits until `ready()`, or `told` has something, or `polled_fd` is readable, or the time is
-        over; False for that. `ready` is called at every step of the run, and costs accordingly."""
-        if self.ending:
-            raise GreenletExit
-        if told or (ready is not None and ready()):
-            return True
-        thread = self.thread
-        if thread is None:
-            raise RuntimeError(f"{self.current} waits outside of a thread")
-        thread.ready, thread.told = ready, told
-        thread.deadline_ns = None if timeout_s is None else self.now_ns + max(0, int(timeout_s * 1e9))
-        thread.polled_fd = polled_fd
-        thread.runnable = False
-        self._switch()
-        thread.told = ()
-        if told or (ready is not None and ready()):
-            return True
-        return thread.deadline_ns is None or self.now_ns < thread.deadline_ns
-
-    def pause(self) -> None:
-        """The running thread lets others run, and could go on at once."""
-        self._switch()
-
-    def _switch(self) -> None:
-        """To whoever drives the simulation; the running loop of asyncio is this thread's own, and so is its task, which
-        from Python 3.14 on asyncio keeps for each thread of the system and no longer for each loop."""
-        loop = events._get_running_loop()
-        task = None
-        if TASK_OF_THREAD and loop is not None:
-            task = tasks._swap_current_task(loop, None)  # type: ignore[attr-defined]
-        events._set_running_loop(None)
-        try:
-            self.scheduler.switch()
-        finally:
-            events._set_running_loop(loop)
-            if task is not None:
-                tasks._swap_current_task(loop, task)  # type: ignore[attr-defined]
+    # --- waiting: `wait` and `pause` are those of `Turns`
 
     def watch(self, fd: int, who: Waiter) -> None:
         """`who` may run when this descriptor is readable."""
@@ -323,35 +278,8 @@ class System(Turns):
 
     # --- running
 
-    def turn_of_engine(self, engine: SimEngine) -> None:
-        """Lets an engine take a pass."""
-        self.current = engine.process
-        try:
-            engine.turn()
-        finally:
-            self.current = self.outside
-        if self.on_pass is not None:
-            self.on_pass(engine)
-
     @contextmanager
     def plenty(self) -> Iterator[None]:
         """What is opened meanwhile is the simulation's own, whatever the running process can still have."""
         with self.current.short.plenty() if self.current.short is not None else nullcontext():
             yield
-
-    def turn(self, thread: Thread) -> None:
-        """Lets a thread run until it waits."""
-        assert thread.greenlet is not None
-        thread.runnable = True
-        before = self.current, self.thread
-        self.current, self.thread = thread.process, thread
-        try:
-            if thread.process.short is None:
-                thread.greenlet.switch()
-            else:
-                with thread.process.short.holding():
-                    thread.greenlet.switch()
-        finally:
-            self.current, self.thread = before
-        if thread.finished:
-            thread.process.threads.remove(thread)

@@ -140,7 +140,9 @@ class _Line:
         assert local.log is not None
         self.model.restore(table.kept, table.over, local.log.said_ns, table.given_up, table.limited)
         self.place = place  # up to where the model is
-        self.said = {order: said for order, said in self.said.items() if order >= place}
+        # A member that was left behind alone may go on delivering to itself what its topic has forgotten with it.
+        self.first = max(place, (local._entered, 0))
+        self.said = {order: said for order, said in self.said.items() if order >= self.first}
         self.tables: dict[Order, Table] = {place: self._table()}
         self.missing = False  # messages that no log has any more
 
@@ -257,7 +259,7 @@ class Tables:
             if local is not None and local.log is not None and local.spec.effects:
                 read.append(self._records(local))
                 for said in read[-1].new:
-                    if line is not None and said.order >= line.place:
+                    if line is not None and said.order >= max(line.place, line.first):
                         line.said.setdefault(said.order, said)
         for one in read:
             if line is not None and one.lacks is not None and one.lacks[1] > line.place:

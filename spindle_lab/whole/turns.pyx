@@ -4,6 +4,10 @@ A waiter is a thread, or belongs to an engine. Who may run is found by looking a
 processes: they are few, and what wakes them (a list that has got something, a condition) tells nobody.
 """
 import heapq
+import sys
+from asyncio import events as asyncio_events, tasks
+
+from greenlet import GreenletExit
 
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 
@@ -11,6 +15,15 @@ from spindle_core.engine import Engine
 
 DEF NEVER = 0x7FFFFFFFFFFFFFFF
 DEF EVENTS_MAX = 1024
+DEF LAPS_BEFORE_SLEEP = 2
+
+EPOCH_NS = 1_900_000_000 * 1_000_000_000  # what the simulated clocks say at the beginning
+cdef int64_t _EPOCH_NS = EPOCH_NS
+
+
+cdef bint TASK_OF_THREAD = sys.version_info >= (3, 14)
+cdef object running_loop = asyncio_events._get_running_loop
+cdef object set_running_loop = asyncio_events._set_running_loop
 
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -31,6 +44,13 @@ class Stuck(Exception):
 cdef class Waiter:
     """What a thread or an engine waits for, while it does: whichever comes first."""
 
+    cdef public object process
+    cdef public object ident          # of a thread: its number in its process
+    cdef public object greenlet       # of a thread: what runs it
+    cdef public bint finished         # of a thread: it has ended
+    cdef public int polled_fd         # of a thread: an epoll descriptor, readable when one that it waits for is
+    cdef public int edges_fd          # of an engine: the epoll descriptor that it sleeps at
+    cdef public int idle              # of an engine: its passes since something happened
     cdef public bint runnable         # it needs nothing
     cdef public object told           # until this has something in it
     cdef public object ready          # until this returns something true; called at every step
@@ -40,6 +60,14 @@ cdef class Waiter:
     def __cinit__(self, *_, **__):
         self.told = ()
         self._deadline_ns = NEVER
+        self.polled_fd = self.edges_fd = -1
+
+    cpdef wake(self):
+        """Of an engine: it looks again; until then its page says that it sleeps, as that of a thread that waits for a
+        core does."""
+        self.idle = 0
+        self._deadline_ns = NEVER
+        self.runnable = True
 
     @property
     def deadline_ns(self):
@@ -61,6 +89,13 @@ cdef class Turns:
     cdef public object watched        # an epoll of these descriptors
     cdef public int lines_fd
     cdef public uint64_t steps, hash
+    cdef public object scheduler      # the greenlet that drives the simulation
+    cdef public object outside        # whoever drives it, as a process
+    cdef public object current        # the process that runs
+    cdef public object thread         # the thread that runs, if one does
+    cdef public object on_pass        # called after each turn of an engine, with it
+    cdef public bint ending           # the run is over: nothing of it goes on
+    cdef public bint defective        # something has failed, which whoever drives the simulation is to look at
     cdef int _watched_fd
     cdef object _bits
 
@@ -131,7 +166,23 @@ cdef class Turns:
                     found = min(found, one._deadline_ns)
         return found
 
-    def run_one(self):
+    def run_until(self, condition, int64_t end_ns, int64_t every=1):
+        """One turn after the other until `condition()`, which is asked after every so many of them: True. False if the
+        time is over, or something has failed. Raises Stuck as run_one does."""
+        cdef int64_t count = 0
+        while count % every or not condition():
+            if self.now_ns > end_ns or self.defective:
+                return False
+            try:
+                self.run_one()
+            except Stuck:
+                if condition():
+                    return True
+                raise
+            count += 1
+        return True
+
+    cpdef run_one(self):
         """One turn of somebody. Raises Stuck if nobody can ever have one."""
         cdef list found
         cdef int64_t following
@@ -157,3 +208,88 @@ cdef class Turns:
             self.turn_of_engine(one)
         else:
             one.turn()
+
+    # --- turns
+
+    cdef turn(self, Waiter thread):
+        """Lets a thread run until it waits."""
+        process, before, thread_before = thread.process, self.current, self.thread
+        thread.runnable = True
+        self.current, self.thread = process, thread
+        try:
+            if process.short is None:
+                thread.greenlet.switch()
+            else:
+                with process.short.holding():
+                    thread.greenlet.switch()
+        finally:
+            self.current, self.thread = before, thread_before
+        if thread.finished:
+            process.threads.remove(thread)
+
+    cdef turn_of_engine(self, engine):
+        """Lets an engine take a pass, or the last look before it sleeps."""
+        cdef epoll_event rung[8]
+        cdef Waiter waiter = engine.waiter
+        cdef int64_t longest_ms
+        process = engine.process
+        self.current = process
+        try:
+            if not waiter.runnable:
+                epoll_wait(waiter.edges_fd, rung, 8, 0)
+                waiter.wake()
+            now_ns = _EPOCH_NS + self.now_ns + <int64_t>process.skew_ns
+            if waiter.idle < LAPS_BEFORE_SLEEP:
+                waiter.idle = 0 if engine.step_once(now_ns) else waiter.idle + 1
+            else:
+                epoll_wait(waiter.edges_fd, rung, 8, 0)
+                waiter.runnable = False
+                longest_ms = engine.sleep_ms_max
+                waiter._deadline_ns = NEVER if longest_ms < 0 else self.now_ns + longest_ms * 1_000_000
+                if engine.step_once(now_ns, falls_asleep=True):
+                    waiter.wake()
+        finally:
+            self.current = self.outside
+        if self.on_pass is not None:
+            self.on_pass(engine)
+
+    # --- waiting
+
+    def wait(self, ready, timeout_s, int polled_fd=-1, told=()):
+        """The running thread waits until `ready()`, or `told` has something, or `polled_fd` is readable, or the time is
+        over; False for that. `ready` is called at every step of the run, and costs accordingly."""
+        cdef Waiter thread
+        if self.ending:
+            raise GreenletExit
+        if told or (ready is not None and ready()):
+            return True
+        if self.thread is None:
+            raise RuntimeError(f"{self.current} waits outside of a thread")
+        thread = self.thread
+        thread.ready, thread.told = ready, told
+        thread._deadline_ns = NEVER if timeout_s is None else self.now_ns + max(0, int(timeout_s * 1e9))
+        thread.polled_fd = polled_fd
+        thread.runnable = False
+        self.pause()
+        thread.told = ()
+        if told or (ready is not None and ready()):
+            return True
+        return self.now_ns < thread._deadline_ns
+
+    cpdef pause(self):
+        """The running thread lets others run, and could go on at once. The running loop of asyncio is this thread's
+        own, and so is its task, which from Python 3.14 on asyncio keeps for each thread of the system and no longer for
+        each loop."""
+        loop, task = running_loop(), None
+        if loop is None:
+            self.scheduler.switch()
+            return
+        if TASK_OF_THREAD:
+            task = tasks._swap_current_task(loop, None)
+        set_running_loop(None)
+        try:
+            self.scheduler.switch()
+        finally:
+            set_running_loop(loop)
+            if task is not None:
+                tasks._swap_current_task(loop, task)

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 MS = 1_000_000
 PORT = 7400
 IDLE_NS = 3_000 * MS  # longer than a predicate thread raises the heartbeat without a sign of its control thread
+FIRST_PHASE_NS = 1_500 * MS  # at most, where steps are few: nobody has anything to do
 
 
 @dataclasses.dataclass
@@ -65,7 +66,7 @@ class Setup:
     nodes: int
     programs: int
     topics: int
-    duration_ms: int
+    pace: int  # so many steps the first phase takes for each node and each program: see `turns`
     faults: int
     slow_lines: bool
     small_buffers: bool
@@ -89,13 +90,19 @@ class Setup:
     links: int = 0  # programs that use links, beside the others
     suspect_timeout_s: float = 0.6
 
+    @property
+    def turns(self) -> int:
+        """How many steps the first phase takes: by time it would be over before anything has happened where everything
+        is slow, and runs where nothing is would cost ten times as much as others."""
+        return self.pace * (self.nodes + self.programs + self.replicas + self.links)
+
     @classmethod
     def drawn(cls, seed: int, rng: random.Random) -> Setup:
         """One of the many: what the seed's own `rng` says first."""
         hosts = rng.choice((1, 1, 2, 3, 3))
         nodes = max(hosts, rng.choice((1, 2, 3, 3, 4, 5)))
         setup = cls(hosts=hosts, nodes=nodes, programs=rng.choice((1, 2, 3, 5)), topics=rng.choice((1, 2, 4, 8)),
-                    duration_ms=rng.choice((60, 150, 400)), faults=rng.choice((0, 1, 2, 4)),
+                    pace=rng.choice((120, 240, 480)), faults=rng.choice((0, 1, 2, 4)),
                     slow_lines=rng.random() < 0.5, small_buffers=rng.random() < 0.3,
                     short_writes=rng.random() < 0.5)
         # What only some runs have is drawn apart, so that it changes nothing in the others.
@@ -110,7 +117,7 @@ class Setup:
         setup.guarded = apart.random() < 0.1
         setup.resets = apart.random() < 0.2 and hosts > 1
         if apart.random() < 0.04:
-            setup.crowded, setup.topics, setup.programs = True, apart.choice((16, 40)), apart.choice((6, 12))
+            setup.crowded, setup.topics, setup.programs = True, apart.choice((12, 16, 24, 40)), apart.choice((5, 9))
             setup.late = apart.choice((0, 1, 3, 5))
             setup.nodes = min(8, setup.nodes + setup.late)
             setup.late = min(setup.late, setup.nodes - 1)
@@ -157,6 +164,7 @@ class World:
         SimSocket.small_buffers, SimSocket.short_writes = setup.small_buffers, setup.short_writes
         self.disks = {f"h{n + 1}": Disk(system) for n in range(setup.hosts)}
         system.on_kill = self._killed
+        self.mending = False  # faults are over, and the nodes come together
         self.finishing = self.settled = self.over = False
         self._lacking: Callable[[], str] | None = None  # what had not come when somebody last looked
         self.disks_failed = False
@@ -296,11 +304,10 @@ class World:
 
         faults = Faults(self)
         if system.random.random() < 0.8:
-            self._until(lambda: all(slot.serving for slot in first), 30_000, "all nodes serve")
+            self._until(lambda: all(slot.serving for slot in first), 30_000, "all nodes serve", every=4)
             if system.random.random() < 0.04:  # it costs as much as five other runs
                 idle_ns = system.now_ns + IDLE_NS
-                self._until(lambda: system.now_ns >= idle_ns, 10_000, "an idle group stays together")
-        begin_ns = system.now_ns
+                self._until(lambda: system.now_ns >= idle_ns, 10_000, "an idle group stays together", every=8)
         for number in range(setup.programs):
             host = self._hosts[system.random.randrange(len(self._hosts))]
             system.after(system.random.randrange(30 * MS), functools.partial(self._begin_program, number, host))
@@ -318,13 +325,12 @@ class World:
                 host = self._hosts[system.random.randrange(len(self._hosts))]
                 system.after(system.random.randrange(30 * MS), functools.partial(self._begin_guest, number, host))
             system.after(system.random.randrange(30 * MS), self._begin_strangers)
-        for _ in range(setup.faults):
-            system.at(begin_ns + system.random.randrange(setup.duration_ms * MS), faults.happen)
-        for slot in late:
-            system.at(begin_ns + setup.duration_ms * MS // 2, functools.partial(self._begin_late, slot))
-        system.at(begin_ns + setup.duration_ms * MS, lambda: None)
-        self._until(lambda: system.now_ns >= begin_ns + setup.duration_ms * MS, 10_000, "the first phase is over")
+        rng, early = system.random, setup.turns // 3  # until then little is open that a fault could harm
+        self._first_phase([(rng.randrange(rng.choice((0, early, early)), setup.turns), faults.happen)
+                           for _ in range(setup.faults)]
+                          + [(setup.turns // 2, functools.partial(self._begin_late, slot)) for slot in late])
         faults.end()
+        self.mending = True
         for liar in self.liars:
             system.kill(liar.process)
         for slot in self.nodes:
@@ -332,22 +338,22 @@ class World:
                 slot.start()
         if self.edge is not None:
             self.edge.start()
-        self._until(self._together, 60_000, "all nodes serve in one group")
-        self.finishing = True
+        self._until(self._together, 60_000, "all nodes serve in one group", every=4)
+        self.mending, self.finishing = False, True
         self.note("from now on nobody writes")
-        self._until(lambda: not self._unsettled(), 60_000, "everybody has everything")
+        self._until(lambda: not self._unsettled(), 60_000, "everybody has everything", every=8)
         self.checks.gaps()
         self.tables.end(self.checks.readings)
         histories.look(self.checks)
         if self.objects is not None:
             self.objects.end()
         self.settled = True
-        self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is")
+        self._until(lambda: not self._unseen(), 10_000, "all programs see the group as it is", every=8)
         self.over = True
-        self._until(self._programs_ended, 40_000, "all programs have ended")
+        self._until(self._programs_ended, 40_000, "all programs have ended", every=4)
         self._until(lambda: not any(is_left(slot.attachments) for slot in self.nodes
                                     if slot.attachments is not None and slot.serving),
-                    10_000, "nothing is left of what programs had open")
+                    10_000, "nothing is left of what programs had open", every=8)
         for one in self._daemons:
             if one.loop is not None and one.running:
                 one.loop.complain()
@@ -360,12 +366,25 @@ class World:
         for slot in order:
             slot.leave()
             if system.random.random() < 0.5:
-                self._until(lambda slot=slot: not slot.running, 30_000, f"node {slot.node_id} has left")
-        self._until(lambda: not any(slot.running for slot in self.nodes), 30_000, "all nodes have left")
+                self._until(functools.partial(self._has_ended, slot), 30_000, f"node {slot.node_id} has left", every=4)
+        self._until(lambda: not any(slot.running for slot in self.nodes), 30_000, "all nodes have left", every=4)
         self._until(lambda: not any(one.threads for one in system.processes if one.alive and one.result == "left"),
                     5_000, "the threads of who has left have ended")
         self._look_at_ends()
         journals.look(self)
+
+    def _first_phase(self, events: list[tuple[int, Callable[[], None]]]) -> None:
+        """So many steps, with what happens at which of them; less of them if nobody has anything to do."""
+        system = self.system
+        first, end_ns = system.steps, system.now_ns + FIRST_PHASE_NS
+        system.at(end_ns, lambda: None)
+
+        def over(turn: int) -> bool:
+            return system.steps >= first + turn or system.now_ns >= end_ns
+
+        for turn, happens in [*sorted(events, key=lambda one: one[0]), (self.setup.turns, lambda: None)]:
+            self._until(functools.partial(over, turn), 10_000, "the first phase is over")
+            happens()
 
     def _begin_late(self, slot: NodeSlot) -> None:
         if not slot.running and slot.host not in self.lines.powerless:
@@ -398,18 +417,19 @@ class World:
         self.programs.append(RemoteProgram(self, number) if number < self.setup.remotes
                              else Program(self, number, host))
 
-    def _until(self, condition: Any, limit_ms: int, what: str) -> None:
+    def _until(self, condition: Callable[[], bool], limit_ms: int, what: str, every: int = 1) -> None:
+        """Goes on until it is so; what is much to ask is asked after every so many steps."""
         system = self.system
         end_ns = system.now_ns + limit_ms * MS
-        while not condition():
-            if system.now_ns > end_ns:
-                raise Violation("L1", f"after {limit_ms / 1000:g} s it is not so that {what}: {self._why()}")
-            try:
-                system.run_one()
-            except Stuck as error:
-                raise Violation("L1", f"{error}, but it is not so that {what}: {self._why()}") from error
-            if system.defective:
-                self._look_for_defects()
+        try:
+            while not system.run_until(condition, end_ns, every):
+                if system.defective:
+                    self._look_for_defects()
+                    system.defective = False
+                else:
+                    raise Violation("L1", f"after {limit_ms / 1000:g} s it is not so that {what}: {self._why()}")
+        except Stuck as error:
+            raise Violation("L1", f"{error}, but it is not so that {what}: {self._why()}") from error
 
     def _look_for_defects(self) -> None:
         if self.system.broken is not None:
@@ -493,6 +513,9 @@ class World:
     def _left(self) -> str:
         return "; ".join(what for slot in self.nodes if slot.attachments is not None and slot.serving
                          for what in left_in(slot.attachments))
+
+    def _has_ended(self, slot: NodeSlot) -> bool:
+        return not slot.running
 
     def _programs_ended(self) -> bool:
         return all(one.ended for one in self.programs)

@@ -48,7 +48,7 @@ def test_nodes_of_one_host_bring_samples_in_the_simulator(seed: int) -> None:
         life = lives[slot.node_id] = lives.get(slot.node_id, 0) + 1
         attachments.node._spawn(give_and_bring(attachments.node, life))
 
-    setup = Setup(hosts=1, nodes=3, programs=2, topics=2, duration_ms=400, faults=4 * (seed % 2), slow_lines=False,
+    setup = Setup(hosts=1, nodes=3, programs=2, topics=2, pace=400, faults=4 * (seed % 2), slow_lines=False,
                   small_buffers=bool(seed & 2), short_writes=bool(seed & 4))
     with patch.object(NodeSlot, "serves", also_bring):
         outcome = run_seed(seed, setup=setup)

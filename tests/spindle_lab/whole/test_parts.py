@@ -5,6 +5,7 @@ Method: a few threads and processes in a `System`, run until they have ended.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import threading
@@ -16,6 +17,7 @@ import pytest
 
 from spindle_lab.whole.disk import SECTOR, Disk
 from spindle_lab.whole.patches import patched
+from spindle_lab.whole.shortage import Shortage
 from spindle_lab.whole.system import Process, System
 from spindle_lab.whole.turns import Stuck
 
@@ -170,3 +172,45 @@ def test_randomness_is_the_seeds() -> None:
             drawn.append((secrets.token_bytes(8), os.urandom(4), secrets.randbits(64)))
     assert drawn[0] == drawn[1]
     assert drawn[0][0] != random.Random(8).randbytes(8)
+
+
+def test_a_process_that_runs_short_stays_short_from_turn_to_turn() -> None:
+    """Others open and close meanwhile, so that there are holes among the numbers."""
+    system = System(0)
+    opened: list[int] = []
+    refused: list[int] = []
+
+    def short() -> None:
+        system.current.short = Shortage(system, descriptors=3, mappings=None)
+        for turn in range(20):
+            time.sleep(0.001)
+            try:
+                opened.append(os.open(os.devnull, os.O_RDONLY))
+            except OSError as error:
+                assert error.errno == errno.EMFILE
+                refused.append(turn)
+            if turn == 9:
+                os.close(opened.pop())
+        system.current.short = None
+
+    def other() -> None:
+        mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(30)]
+        for n in range(20):
+            time.sleep(0.001)
+            os.close(mine.pop(n % len(mine)))
+            if n % 3 == 0:
+                mine.append(os.open(os.devnull, os.O_RDONLY))
+        for fd in mine:
+            os.close(fd)
+
+    process = system.process("p", "h1", os.geteuid())
+    neighbour = system.process("q", "h1", os.geteuid())
+    with patched(system):
+        process.spawn(short)
+        neighbour.spawn(other)
+        while process.threads or neighbour.threads:
+            system.run_one()
+    assert not process.failures and not neighbour.failures
+    assert refused == [*range(3, 10), *range(11, 20)]
+    for fd in opened:
+        os.close(fd)

@@ -50,7 +50,7 @@ def test_an_object_of_which_nothing_was_on_disk_begins_anew(monkeypatch: pytest.
     monkeypatch.setattr("spindle_lab.whole.world.Objects", Lost)
     lost = 0
     for seed in range(12):
-        setup = Setup(hosts=1, nodes=1 + seed % 2, programs=0, topics=1, duration_ms=1000, faults=0, slow_lines=False,
+        setup = Setup(hosts=1, nodes=1 + seed % 2, programs=0, topics=1, pace=3000, faults=0, slow_lines=False,
                       small_buffers=False, short_writes=False, replicas=1 + seed % 3)
         outcome = run_seed(seed, setup=setup)
         assert not outcome.failed, f"{seed}: {outcome.text}"

@@ -117,7 +117,7 @@ def test_tens_of_topics_and_nodes_that_come_together() -> None:
 @pytest.mark.slow
 def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     """H3, H4: all members keep what the model says, and late readers get it."""
-    summary = run_seeds(itertools.islice(having("keyed"), 30), jobs=1)
+    summary = run_seeds(itertools.islice(having("keyed"), 60), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.paths["a table of keys is what it should be"] > 100
     assert summary.paths["a late reader gets the last messages of each key"] > 3
@@ -126,7 +126,7 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
 @pytest.mark.slow
 def test_topics_in_which_writers_speak_for_others() -> None:
     """H3, H4: as nodes keep order groups."""
-    summary = run_seeds(itertools.islice(having("grouped"), 20), jobs=1)
+    summary = run_seeds(itertools.islice(having("grouped"), 50), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.paths["a table of keys is what it should be"] > 100
     assert summary.paths["a late reader gets the last messages of each key"] > 3
