@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 from spindle.errors import JournalError
 from spindle.journal.files import Files
+from spindle.journal.names import is_of_journal
 from spindle.journal.reading import JournalMessage, Progress, one_journal, read
 
 COLUMNS = ("topic", "position", "view_id", "sequence", "sender", "writer", "index", "log_time", "publish_time",
@@ -58,10 +59,12 @@ def export(
 
 
 def check_out(out: Path, paths: Iterable[Path]) -> None:
-    """Raise JournalError if what is to be written would replace one of the files that are read."""
+    """Raise JournalError if what is to be written would replace one of the files that are read, or another journal."""
     for path in paths:
         if out.exists() and path.exists() and out.samefile(path):
             raise JournalError(f"{out} is a file of the journal that is exported: name another one")
+    if is_of_journal(out):
+        raise JournalError(f"{out} is a file of a journal, and journals are never replaced: name another one")
 
 
 def _write(messages: Iterator[JournalMessage], stream: TextIO, format: str,

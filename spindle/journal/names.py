@@ -60,3 +60,9 @@ def lock_path(path: Path) -> Path | None:
     """Lock file of the journal that the file `path` belongs to by its name; None if the name isn't a journal's."""
     parts = parse(path.name)
     return path.with_name(f"{parts.stem}-{parts.node_id}{LOCK_SUFFIX}") if parts else None
+
+
+def is_of_journal(path: Path) -> bool:
+    """True if `path` is a file of a journal that some node writes or has written: its lock lies beside it."""
+    lock = lock_path(path)
+    return lock is not None and lock.exists() and path.exists()

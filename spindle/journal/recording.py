@@ -64,6 +64,7 @@ from spindle.journal.format import (
 )
 from spindle.journal.growing import GrowingFile, begin
 from spindle.journal.live import index_record
+from spindle.journal.names import is_of_journal
 
 RECORDING_NAME = "spindle.recording"
 END_NAME = "spindle.end"
@@ -130,6 +131,9 @@ class RecordingWriter:
         try:
             if not replace and self.path.name in self._files.names(self.path.parent):
                 raise RecordingExists(f"{self.path} exists already; name another file, or replace it with --force")
+            if is_of_journal(self.path):
+                raise JournalError(f"{self.path} is a file of a journal, and journals are never replaced: name another "
+                                   "one")
             self._lock = self._take_lock()
             handle, size = begin(self._files, self.path, data)
             self._file = GrowingFile(self._files, handle, self.path, len(data), size)

@@ -264,6 +264,10 @@ def _restored(files: Files, journal: JournalFiles, target: Path, step: _Step) ->
         files.sync_directory(target)
         made = []
         return found
+    except BaseException:
+        for path in journal.paths:
+            files.remove(target / (path.name + PART_SUFFIX))
+        raise
     finally:
         for path in made:  # all of a journal or nothing
             files.remove(path)

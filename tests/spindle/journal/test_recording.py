@@ -18,8 +18,10 @@ from mcap.writer import CompressionType, IndexType, Writer
 
 from spindle.errors import JournalError
 from spindle.group.schemas import MessageSchema
+from spindle.journal.exporting import check_out
 from spindle.journal.files import OsFiles
 from spindle.journal.format import MAGIC, RECORD, encode
+from spindle.journal.names import file_name, lock_name
 from spindle.journal.playing import OTHER, RECORDING, NotPlayable, PlayedFile, merged, open_all
 from spindle.journal.recording import CHUNK_BYTES, COMPRESSIONS, RecordingExists, RecordingWriter
 
@@ -283,6 +285,23 @@ def test_a_file_is_written_by_one_at_a_time(tmp_path: Path) -> None:
     assert played(path) == []
     RecordingWriter(path, {}, replace=True).abandon()
     RecordingWriter(path, {}, replace=True).close()
+
+
+def test_a_file_of_a_journal_is_never_replaced(tmp_path: Path) -> None:
+    """Whoever gives the wrong name and --force would lose what a topic has logged."""
+    path = tmp_path / file_name("flight/state", 1, 1)
+    (tmp_path / lock_name("flight/state", 1)).touch()
+    path.write_bytes(b"logged")
+    with pytest.raises(JournalError, match="is a file of a journal, and journals are never replaced"):
+        RecordingWriter(path, {}, replace=True)
+    recorded(tmp_path / "r.mcap")
+    with pytest.raises(JournalError, match="is a file of a journal, and journals are never replaced"):
+        check_out(path, [tmp_path / "r.mcap"])
+    assert path.read_bytes() == b"logged"
+    other = tmp_path / "elsewhere" / path.name  # named like one, but no node's
+    other.parent.mkdir()
+    recorded(other)
+    RecordingWriter(other, {}, replace=True).close()
 
 
 def test_times_before_1970_are_none(tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ Method: embedded nodes and their journals; the command line in this process, `sp
 
 from __future__ import annotations
 
+import errno
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from typing import Any
 import pytest
 
 from spindle.client import attach
+from spindle.errors import JournalError
+from spindle.journal.files import Buffer, OsFiles
 from spindle.journal.tools import read, verify
-from spindle.restart.backup import PART_SUFFIX, backup
+from spindle.restart.backup import PART_SUFFIX, backup, restore
 from spindle.restart.ledger import SUFFIX
 from tests.spindle.cli.support import Cli
 from tests.spindle.daemons import daemons
@@ -172,6 +175,24 @@ def test_damage_is_neither_backed_up_nor_restored(tmp_path: Path, cli: Cli) -> N
     assert refused.code == 10 and "damaged before its end" in refused.err
     refused = cli("journal", "restore", out, tmp_path / "new")
     assert refused.code == 10 and not list((tmp_path / "new").glob("*.mcap"))
+
+
+def test_a_restore_that_fails_leaves_nothing_of_the_journal(tmp_path: Path) -> None:
+    class Full(OsFiles):
+        def write(self, handle: int, buffers: Sequence[Buffer], offset: int) -> None:
+            if offset:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().write(handle, buffers, offset)
+
+    journals, out, new = tmp_path / "journal", tmp_path / "backup", tmp_path / "new"
+    with group(tmp_path, 1) as (session,):
+        write(session, range(50))
+    backup(journals, out)
+    with pytest.raises(JournalError, match="No space left"):
+        restore(out, new, files=Full())
+    assert [path.suffix for path in new.iterdir()] == [".lock"]
+    restore(out, new)
+    assert texts(new) == expected(50)
 
 
 @pytest.mark.slow
