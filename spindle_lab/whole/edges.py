@@ -36,6 +36,7 @@ class EdgeSlot:
         self.manager = Silent()
         self.process: Process | None = None
         self.stopping: asyncio.Event | None = None
+        self.leaving = False
         self.loop: SimLoop | None = None
 
     @property
@@ -49,8 +50,8 @@ class EdgeSlot:
         return self.world.runtime_dir(self.host) / "domain-0" / "edge.sock"
 
     def start(self) -> None:
-        """A new life, unless there is one."""
-        if self.running:
+        """A new life, unless there is one, or it was told to leave for good."""
+        if self.running or self.leaving:
             return
         world = self.world
         process = self.process = world.system.process("edge", self.host, world.uid)
@@ -86,7 +87,8 @@ class EdgeSlot:
         system.after(system.random.randrange(100_000_000), self.start)
 
     def leave(self) -> None:
-        """It is told to stop, as by SIGTERM."""
+        """It is told to stop, as by SIGTERM, and doesn't come again."""
+        self.leaving = True
         if self.running and self.stopping is not None and self.process is not None:
             with self.world.system.within(self.process):
                 self.stopping.set()
