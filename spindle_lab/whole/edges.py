@@ -63,6 +63,8 @@ class EdgeSlot:
         def main() -> None:
             loop = self.loop = SimLoop(world.system, process, world.keep_back)
             self.stopping = asyncio.Event()
+            if self.leaving:  # it was told before it had begun
+                self.stopping.set()
             try:
                 loop.run(serve_edge(config, self.stopping, self))  # type: ignore[arg-type]
                 process.result = "left"
