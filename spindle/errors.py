@@ -141,7 +141,17 @@ class LinkError(SpindleError, ConnectionError):
 
 
 class SampleMissing(SpindleError, ConnectionError):
-    """No node that could have the bytes of a large sample gives them."""
+    """No node that could have the bytes of a large sample gives them. `refused`: all that were asked have answered so,
+    and none of them just could not be reached."""
+
+    refused = False
+
+
+def refusal(text: str, refused: bool = True) -> SampleMissing:
+    """Who was asked for a large sample answers that it doesn't give it."""
+    error = SampleMissing(text)
+    error.refused = refused
+    return error
 
 
 class SampleUnfit(SpindleError, ValueError):

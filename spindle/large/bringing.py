@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import NodeStopped, NoResources, SampleMissing, SampleUnfit, SpindleError
+from spindle.errors import NodeStopped, NoResources, SampleMissing, SampleUnfit, SpindleError, refusal
 from spindle.large import store as memory
 from spindle.large.filling import Filling
 from spindle.large.turns import Turn, Turns
@@ -129,7 +129,7 @@ class Bringing:
     async def _from_any(self, bring: _Bring) -> int:
         filling = bring.filling
         while True:
-            before = filling.reached
+            before, refused = filling.reached, True
             wrong: list[str] = []
             for node_id in bring.sources:
                 if self._stopped:
@@ -143,19 +143,20 @@ class Bringing:
                     raise
                 except SpindleError as error:
                     wrong.append(str(error))
+                    refused = refused and isinstance(error, SampleMissing) and error.refused
             if filling.reached == before:
-                raise SampleMissing(
+                raise refusal(
                     f"the bytes of a large sample of {filling.topic!r} can't be had ({filling.size} bytes, id "
-                    f"{filling.large_id:#x}): {'; '.join(wrong) or 'nobody is known to have them'}")
+                    f"{filling.large_id:#x}): {'; '.join(wrong) or 'nobody is known to have them'}", refused)
 
     async def _from(self, bring: _Bring, peer: Peer) -> int:
         filling = bring.filling
         if not peer.abilities & opening_pb2.GIVES_LARGE:
-            raise SampleMissing(f"node {peer.node_id} runs a release without large samples; run the same on all nodes")
+            raise refusal(f"node {peer.node_id} runs a release without large samples; run the same on all nodes")
         if peer.conn.peer.local:
             return await self.handing.ask(peer, filling.large_id, filling.size, bring.delivered)
         if self.ways is None:
-            raise SampleMissing(f"node {peer.node_id} runs on another host, and this node has no [network] listen")
+            raise refusal(f"node {peer.node_id} runs on another host, and this node has no [network] listen")
         return await self._over_network(bring, peer, self.ways)
 
     async def _over_network(self, bring: _Bring, peer: Peer, ways: Ways) -> int:

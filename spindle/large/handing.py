@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from spindle.errors import SampleMissing, SpindleError
+from spindle.errors import SampleMissing, SpindleError, refusal
 from spindle.large import store as memory
 from spindle.proto import node_pb2 as pb
 from spindle.transport.wire import close_all
@@ -157,7 +157,7 @@ class Handing:
     def heard_lacking(self, peer: Peer, lacking: pb.LargeLacking) -> None:
         asking = self._answered(peer, lacking.number)
         if asking is not None:
-            asking.answer.set_exception(SampleMissing(f"node {peer.node_id} doesn't give it: {lacking.why}"))
+            asking.answer.set_exception(refusal(f"node {peer.node_id} doesn't give it: {lacking.why}"))
 
     # --- answering
 

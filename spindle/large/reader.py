@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 
-from spindle.errors import NoResources, SampleMissing, SpindleError
+from spindle.errors import NoResources, SampleMissing, SpindleError, refusal
 from spindle.large.filling import Filling
 from spindle.large.pieces import (
     DATA,
@@ -229,4 +229,4 @@ class Reader:
     def _take_refusal(self, why: str, number: int) -> None:
         fetch = self._fetches.pop(number, None)
         if fetch is not None:
-            self._tell(fetch, SampleMissing(f"node {self.node_id} doesn't give it: {why}"))
+            self._tell(fetch, refusal(f"node {self.node_id} doesn't give it: {why}"))

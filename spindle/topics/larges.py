@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import secrets
 from collections import deque
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken
 AGAIN_S = 0.2  # after a sample could not be had
+HISTORY_PATIENCE_S = 10.0  # until a sample is lost to late readers here whose bytes are there, and can't be reached
 SPARE = 256  # places of the node's table that are left to what others send
 END_SIZE = 8  # bytes of each end of a sample that its entry has
 LOG = logging.getLogger("spindle.node")
@@ -332,15 +334,19 @@ class LargeSamples:
         """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
         becomes such a sample, as soon as that can be made. If nobody has the bytes any more, its place tells readers
         that it is lost; a table of keys has no use for that: None."""
-        said = False
+        said, until_s = False, math.inf
         while True:
             try:
                 if not message.large:
                     return self.beside(spec, message)
                 here = self._larges.has(entry_id(message.payload))
-                if here or await self._bring_of_history(spec.name, message.payload) or not spec.effects:
+                last = asyncio.get_running_loop().time() >= until_s
+                if here or await self._bring_of_history(spec.name, message.payload, last) or not spec.effects:
                     return message
                 return None
+            except SampleMissing as error:
+                until_s = min(until_s, asyncio.get_running_loop().time() + HISTORY_PATIENCE_S)
+                LOG.info("topic %r: a large sample of its history is asked for again: %s", spec.name, error)
             except NoResources as error:
                 if not said:
                     LOG.warning("topic %r: a large sample of its history can't be kept, holds the topic up here and is "
@@ -356,9 +362,9 @@ class LargeSamples:
             if sender < 0 and large_id not in self._own and self._larges.has(large_id) and self._larges.drop(large_id):
                 self._forget(large_id)
 
-    async def _bring_of_history(self, topic: str, entry: bytes) -> bool:
+    async def _bring_of_history(self, topic: str, entry: bytes, last: bool) -> bool:
         """The bytes of a sample of a history that another member gives; False if nobody has them any more. Raises
-        NoResources."""
+        NoResources; SampleMissing if they could not be reached, unless this is the last try."""
         from spindle_core.larges import entry_of
 
         assert self.service is not None
@@ -379,6 +385,8 @@ class LargeSamples:
         except (SpindleError, OSError) as error:
             if (short := shortage(error, f"a large sample of {size} bytes")) is not None:
                 raise short from error
+            if isinstance(error, SampleMissing) and not error.refused and not last:
+                raise
             LOG.warning("topic %r: a large sample of %d bytes of its history can't be had: %s", topic, size, error)
             return False
 

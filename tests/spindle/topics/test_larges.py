@@ -22,7 +22,7 @@ import pytest
 from spindle.client.embedding import embed
 from spindle.client.session import ReaderHandle, Session
 from spindle.config.settings import NodeConfig
-from spindle.errors import NoResources, SampleMissing, SampleUnfit
+from spindle.errors import NoResources, SampleMissing, SampleUnfit, refusal
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.large.service import NodeLarge
@@ -147,7 +147,7 @@ def test_bytes_that_nobody_has_any_more_are_said_to_be_lost(runtime_dir: Path, m
             asked.append(large_id)
             assert says == {"delivered": True}  # else who has it not any more would be waited for
             if len(asked) == 2:
-                raise SampleMissing("on purpose")
+                raise refusal("on purpose")
             return await bring(self, large_id, size, topic, *more, **says)
 
         monkeypatch.setattr(NodeLarge, "bring", gone)
@@ -175,6 +175,34 @@ def test_who_can_not_take_bytes_of_a_history_tries_again(runtime_dir: Path, monk
         monkeypatch.setattr(NodeLarge, "bring", short)
         late = second.open_reader("t", keep_all=True, from_history=True)
         assert take(late, 1) == [sample(0, 100_000)] and late.log.lost == 0
+
+
+@pytest.mark.parametrize(("breaks", "expected"), [(2, [0, 1]), (1 << 30, [1])])
+def test_bytes_of_a_history_that_are_out_of_reach_are_asked_for_again(
+        runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, breaks: int, expected: list[int]) -> None:
+    """Method: the connection to who has them breaks twice; or whenever it is there, until the newcomer's patience is
+    over."""
+    with group(runtime_dir, 2) as (first, second):
+        spec = TopicSpec("t", level=Level.VOLATILE, size_max=64, history_bytes=8 * MIB)
+        first.declare_topic(spec)
+        first_reader = first.open_reader("t", keep_all=True, from_history=False)
+        writer, written = first.open_writer("t"), [sample(0, 100_000), sample(1, 20)]
+        for data in written:
+            writer.inbox.write(data)
+        assert take(first_reader, 2) == written
+        bring, asked = NodeLarge.bring, []
+
+        async def broken(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> int:
+            asked.append(large_id)
+            if len(asked) <= breaks:
+                raise SampleMissing("on purpose")
+            return await bring(self, large_id, size, topic, *more, **says)
+
+        monkeypatch.setattr(NodeLarge, "bring", broken)
+        monkeypatch.setattr("spindle.topics.larges.HISTORY_PATIENCE_S", 0.5 if breaks > 2 else 60.0)
+        late = second.open_reader("t", keep_all=True, from_history=True)
+        assert take(late, len(expected)) == [written[one] for one in expected]
+        assert late.log.lost == 2 - len(expected) and len(asked) >= 3
 
 
 def test_a_logged_sample_comes_from_the_journal_after_a_restart(runtime_dir: Path, tmp_path: Path) -> None:
@@ -373,6 +401,8 @@ def test_what_only_a_member_had_that_has_gone_is_brought_no_more(runtime_dir: Pa
             session.open_reader("t", keep_all=True, from_history=False)
             session.open_writer("t")
         (larges, loop), _ = made
+        # Each view that is installed gives up what came in vain: the test's own has to be the next one.
+        wait_until(lambda: two.node_id in larges._view().topics[0].senders)  # type: ignore[union-attr]
         loop.call_soon_threadsafe(larges._want, [(1, 7, 100, 99, 5), (1, 8, 100, two.node_id, 6)])
         wait_until(lambda: sorted(larges._bringing) == [7, 8])
         one.declare_topic(TopicSpec("next"))
