@@ -265,8 +265,9 @@ def _restored(files: Files, journal: JournalFiles, target: Path, step: _Step) ->
         made = []
         return found
     except BaseException:
-        for path in journal.paths:
-            files.remove(target / (path.name + PART_SUFFIX))
+        standing = f"{journal.stem}-{journal.node_id}{STANDING_SUFFIX}"
+        made.append(target / standing)  # there was none before
+        made += [target / (name + PART_SUFFIX) for name in (*(path.name for path in journal.paths), standing)]
         raise
     finally:
         for path in made:  # all of a journal or nothing

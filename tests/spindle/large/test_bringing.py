@@ -118,10 +118,15 @@ def test_who_has_it_not_says_so_and_the_next_one_is_asked(runtime_dir: Path, hos
         two.large.store.put(7, sealed(b"x"), 1, TOPIC)
         assert await bring(three, 7, SIZE, [2, 9, 1]) == pattern(SIZE)
         with pytest.raises(SampleMissing, match=r"'images' can't be had \(100 bytes, id 0x8\): node 2 doesn't give it: "
-                                                "it hasn't heard of it; node 9 is not connected"):
+                                                "it hasn't heard of it; node 9 is not connected") as error:
             await three.large.bring(8, 100, TOPIC, [2, 9])
-        with pytest.raises(SampleMissing, match="nobody is known to have them"):
+        assert not error.value.refused, "node 9 may have it"
+        with pytest.raises(SampleMissing, match=r"node 2 doesn't give it: it hasn't heard of it$") as error:
+            await three.large.bring(8, 100, TOPIC, [2])
+        assert error.value.refused
+        with pytest.raises(SampleMissing, match="nobody is known to have them") as error:
             await three.large.bring(8, 100, TOPIC, [])
+        assert error.value.refused
 
     run_on_hosts(runtime_dir, hosts, body)
 
