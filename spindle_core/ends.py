@@ -99,6 +99,23 @@ def make_ends(within: bool = False) -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
+def make_pair() -> tuple[int, int]:
+    """Two ends that ring each other, for two programs: who holds one hears of the other one's end. Raises OSError.
+
+    What is sent besides a ring stays with who waits for it: a node has neither of them for long.
+    """
+    first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+    try:
+        for one in (first, second):
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 0)  # the least, as of make_ends
+    except OSError:
+        first.close()
+        second.close()
+        raise
+    return first.detach(), second.detach()
+
+
 def end_of(fd: int) -> int:
     """The number of an end that was handed over, for `end_wait` and the like: it says which kind it is."""
     return fd if fd < 0 or stat.S_ISSOCK(os.fstat(fd).st_mode) else fd | EVENT_END

@@ -63,8 +63,24 @@ cdef extern from "layout.h" nogil:
         uint64_t dones
         uint64_t messages
         uint64_t broken
+        uint64_t duplexes
         link_done ring[512]
         char box[1 << 18]
+
+    const uint64_t DUPLEX_MAGIC
+    const uint64_t DUPLEX_RING_SIZE
+
+    cdef struct duplex_side:
+        uint64_t put
+        uint64_t closed
+        uint64_t wants_room
+        uint64_t taken
+        bell_page bell
+        char ring[1 << 16]
+
+    cdef struct duplex_page:
+        uint64_t magic
+        duplex_side sides[2]
 
     cdef struct row_header:
         uint64_t magic

@@ -21,6 +21,7 @@ import json
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from google.protobuf.message import DecodeError
@@ -129,7 +130,7 @@ class Application(Operators):
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
         self._room = Room(REQUESTS_AT_ONCE)
         self._larges = ApplicationLarges(self._node, self._ports, self.quota, self._room)
-        self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within)
+        self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within, self.send)
         self._tasks: set[asyncio.Task[None]] = set()
         config = self._node.config
         conn.label = str(self)
@@ -274,7 +275,7 @@ class Application(Operators):
                                        "Spindle for node and application")
             await self._all.turns.wait()
             with self._all.turns.working():
-                answer: Answer = await getattr(self, name)(request)
+                answer: Answer = await attrgetter(name)(self)(request)
             if answer is not None:
                 reply, fds = answer
                 reply.number = request.number
@@ -493,33 +494,6 @@ class Application(Operators):
             close_all(fds)
         return None
 
-    # --- links
-
-    async def _open_link(self, request: pb.Request) -> Answer:
-        opened = await self._links.open(request.open_link)
-        if opened is None:
-            return None
-        reply, fds = opened
-        with fds:
-            reply.number = request.number
-            try:
-                self.send(pb.NodeFrame(reply=reply).SerializeToString(), fds.all())
-            except SpindleError:  # no descriptors for what waits to be sent: nobody has this link
-                await self._links.close(reply.link.link)
-                raise
-        return None
-
-    async def _close_link(self, request: pb.Request) -> Answer:
-        await self._links.close(request.close_link.link)
-        return pb.Reply(done=pb.Done()), []
-
-    async def _offer_region(self, request: pb.Request) -> Answer:
-        return await self._links.offer(request.offer_region)
-
-    async def _end_region(self, request: pb.Request) -> Answer:
-        await self._links.end_region(request.end_region.name)
-        return pb.Reply(done=pb.Done()), []
-
     # --- checks
 
     async def _known(self, name: str) -> TopicInfo:
@@ -571,7 +545,7 @@ def _opened(reply: pb.Reply) -> int:
     return reply.writer.port if kind == "writer" else reply.reader.port if kind == "reader" else 0
 
 
-_HANDLERS = {  # by the body of the request: methods of Application
+_HANDLERS = {  # by the body of the request: methods of Application, or of what it has
     "declare_topic": "_declare_topic",
     "delete_topic": "_delete_topic",
     "open_writer": "_open_writer",
@@ -590,10 +564,12 @@ _HANDLERS = {  # by the body of the request: methods of Application
     "hand_over_large": "_hand_over_large",
     "drop_large": "_drop_large",
     "open_large": "_open_large",
-    "open_link": "_open_link",
-    "close_link": "_close_link",
-    "offer_region": "_offer_region",
-    "end_region": "_end_region",
+    "open_link": "_links.asked_to_open",
+    "close_link": "_links.asked_to_close",
+    "offer_region": "_links.asked_to_offer",
+    "end_region": "_links.asked_to_end",
+    "open_duplex": "_links.asked_for_duplex",
+    "take_duplex": "_links.asked_to_take",
     "list_happenings": "_list_happenings",
     "cast_out": "_cast_out",
     "leave_group": "_leave_group",

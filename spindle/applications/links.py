@@ -16,11 +16,14 @@ import contextlib
 import errno
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-from spindle.errors import ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, NoResources, SpindleError, shortage
+from spindle.pool.lives import node_of
 from spindle.proto import attach_pb2 as pb
-from spindle_core.ends import Loose, end_of, heard_by, make_ends
+from spindle_core.ends import Loose, end_of, heard_by, make_ends, make_pair
 from spindle_core.errors import RdmaUnavailable
 
 if TYPE_CHECKING:
@@ -36,6 +39,9 @@ REGIONS_MAX = 64
 REACHED_MAX = 256  # regions that its links have opened, of the 4096 of a node
 MEMORY_MAX = 1 << 30  # bytes of all its links and regions
 LINK_BYTES = 320 << 10  # about what a link costs beside its memory
+DUPLEXES_MAX = 64  # of one application, that it has asked for
+DUPLEXES_OF_LINK_MAX = 4
+UNTAKEN_MAX = 16  # duplexes that a program which listens has not come for
 PORTS_MAX = 65535  # links.pxd
 NO_PORT = 0xFFFFFFFF
 ANY_PORT = "port/*"  # who may publish a topic of that name may send to all
@@ -52,12 +58,18 @@ class _OpenLink:
     def __init__(self, link: Link, node_life: int, size: int, ring_end: int, heard: int) -> None:
         self.link, self.life, self.bytes = link, node_life, size
         self.ring_end, self.heard = ring_end, heard
+        self.port = 0  # the one that it is bound to, or the only one that it sends to; 0: any
+        self.duplexes = 0  # that were made for it
+        self.untaken: list[tuple[int, int, Loose]] = []  # of who listens: life and link of the other one, descriptors
+
 
 class ApplicationLinks:
     """See the module's text."""
 
-    def __init__(self, links: NodeLinks, permissions: Permissions, quota: Quota | None, within: bool) -> None:
+    def __init__(self, links: NodeLinks, permissions: Permissions, quota: Quota | None, within: bool,
+                 send: Callable[[bytes, list[int]], None]) -> None:
         self._links, self._permissions, self._quota, self._within = links, permissions, quota, within
+        self._send = send
         self._open: dict[int, _OpenLink] = {}
         self._regions: dict[str, tuple[int, Mapping]] = {}  # size and memory
         self._opening = self._offering = 0  # links and regions that are being made
@@ -65,6 +77,46 @@ class ApplicationLinks:
         self.ended = False
 
     # --- links
+
+    async def asked_to_open(self, request: pb.Request) -> None:
+        """A request of the application, as the others below; raises SpindleError."""
+        opened = await self.open(request.open_link)
+        if opened is None:
+            return
+        reply, fds = opened
+        with fds:
+            try:
+                self._answer(request, reply, fds)
+            except SpindleError:  # no descriptors for what waits to be sent: nobody has this link
+                await self.close(reply.link.link)
+                raise
+
+    def _answer(self, request: pb.Request, reply: pb.Reply, fds: Loose) -> None:
+        reply.number = request.number
+        self._send(pb.NodeFrame(reply=reply).SerializeToString(), fds.all())
+
+    async def asked_to_close(self, request: pb.Request) -> tuple[pb.Reply, list[int]]:
+        await self.close(request.close_link.link)
+        return pb.Reply(done=pb.Done()), []
+
+    async def asked_to_offer(self, request: pb.Request) -> tuple[pb.Reply, list[int]] | None:
+        return await self.offer(request.offer_region)
+
+    async def asked_to_end(self, request: pb.Request) -> tuple[pb.Reply, list[int]]:
+        await self.end_region(request.end_region.name)
+        return pb.Reply(done=pb.Done()), []
+
+    async def asked_for_duplex(self, request: pb.Request) -> None:
+        wanted = request.open_duplex
+        reply, fds = await self.open_duplex(wanted.link, wanted.port)
+        with fds:
+            self._answer(request, reply, fds)
+
+    async def asked_to_take(self, request: pb.Request) -> None:
+        wanted = request.take_duplex
+        reply, fds = self.take_duplex(wanted.link, wanted.over)
+        with fds:
+            self._answer(request, reply, fds)
 
     async def open(self, wanted: pb.OpenLink) -> tuple[pb.Reply, Loose] | None:
         """The reply, and descriptors that go with it; None: the application has ended meanwhile. Raises
@@ -151,7 +203,11 @@ class ApplicationLinks:
             await pooling.do(lambda: pooling.forget(link))
             raise
         made.keep(ours, heard)
-        return _OpenLink(link, life, LINK_BYTES + wanted.memory, ours, heard), fds
+        opened = _OpenLink(link, life, LINK_BYTES + wanted.memory, ours, heard)
+        opened.port = wanted.port
+        if not life:
+            self._links.duplexes.listen(wanted.port, partial(self._offer_duplex, opened))
+        return opened, fds
 
     async def close(self, number: int) -> None:
         """Raises ConfigError where it isn't open."""
@@ -164,6 +220,10 @@ class ApplicationLinks:
         return opened
 
     async def _close(self, opened: _OpenLink) -> None:
+        if not opened.life:
+            self._links.duplexes.listens_no_more(opened.port)
+        for _, _, fds in opened.untaken:
+            fds.close()
         try:
             pooling = self._links.pooling()
             await pooling.do(lambda: pooling.forget(opened.link))
@@ -174,6 +234,79 @@ class ApplicationLinks:
             os.close(opened.ring_end)
             if self._quota is not None:
                 self._quota.give_link(opened.bytes)
+
+    # --- duplexes
+
+    async def open_duplex(self, number: int, port: int) -> tuple[pb.Reply, Loose]:
+        """The reply, and the descriptors of one side, where there is a duplex to be had between that link and whoever
+        listens at the port of its node. Raises ConfigError, AccessDenied, NoResources."""
+        from spindle_core.links.duplex import PAGE_SIZE
+
+        opened = self._open.get(number)
+        if opened is None or not opened.life:
+            raise ConfigError(f"link {number:#x} is not open, or leads to no node")
+        if not 1 <= port <= PORTS_MAX:
+            raise ConfigError(f"port {port}: must be between 1 and {PORTS_MAX}")
+        if opened.port != port and (opened.port or not self._permissions.may_publish(ANY_PORT)):
+            raise AccessDenied(f"link {number:#x} may not send to port {port}: name the port when it is opened")
+        node_id = node_of(opened.life)
+        if self._links.duplexes.is_elsewhere(node_id):
+            return pb.Reply(duplex=pb.DuplexOpened(elsewhere=True)), Loose()
+        if opened.duplexes >= DUPLEXES_OF_LINK_MAX or (
+                sum(one.duplexes for one in self._open.values()) >= DUPLEXES_MAX):
+            return pb.Reply(duplex=pb.DuplexOpened()), Loose()
+        self._check_room(PAGE_SIZE, "a duplex")
+        if self._quota is not None:
+            self._quota.take_region(PAGE_SIZE)
+        opened.duplexes += 1
+        opened.bytes += PAGE_SIZE
+        fds = Loose()
+        try:
+            fds = await self._links.duplexes.open(node_id, port, number)
+        finally:
+            if self._open.get(number) is not opened:  # closed meanwhile, with all that it had
+                fds.close()
+            elif not fds.all():
+                opened.duplexes -= 1
+                opened.bytes -= PAGE_SIZE
+                if self._quota is not None:
+                    self._quota.give_region(PAGE_SIZE)
+        return pb.Reply(duplex=pb.DuplexOpened()), fds
+
+    async def _offer_duplex(self, opened: _OpenLink, life: int, link: int) -> Loose:
+        """One for that link, with the program that listens: none where that has not come for earlier ones, or has as
+        many as it takes. Raises SpindleError."""
+        from spindle_core.links.duplex import DUPLEXES, make_page
+
+        if opened.duplexes >= DUPLEXES or len(opened.untaken) >= UNTAKEN_MAX:
+            return Loose()
+        try:
+            page = make_page()
+            with Loose(make_pair()) as ends, Loose.copies(page.fd, page.fd) as memory:
+                mine, other = Loose([memory.take(), ends.take()]), Loose([memory.take(), ends.take()])
+        except OSError as error:
+            raise shortage(error, "a duplex") or NoResources(f"no duplex: {error}") from error
+        opened.duplexes += 1
+        opened.untaken.append((life, link, mine))
+        pooling = self._links.pooling()
+        try:
+            await pooling.do(opened.link.tell_of_duplex)
+        except BaseException:
+            other.close()
+            raise
+        return other
+
+    def take_duplex(self, number: int, over: int) -> tuple[pb.Reply, Loose]:
+        """The reply, and the descriptors of one that was made for that link and not taken yet, if there is one. `over`:
+        so many that it had have ended. Raises ConfigError."""
+        opened = self._open.get(number)
+        if opened is None or opened.life:
+            raise ConfigError(f"link {number:#x} is not open, or not bound to a port")
+        opened.duplexes -= min(over, opened.duplexes - len(opened.untaken))
+        if not opened.untaken:
+            return pb.Reply(duplex_taken=pb.DuplexTaken()), Loose()
+        life, link, fds = opened.untaken.pop(0)
+        return pb.Reply(duplex_taken=pb.DuplexTaken(life=life, link=link)), fds
 
     def _may(self, name: str, change: bool) -> int:
         """An errno where it may not read a region of that name, or change it, or open one more; else 0. Called on the

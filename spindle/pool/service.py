@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleError, shortage
 from spindle.group.view import VERBS, fabric_between
+from spindle.pool.duplexes import Duplexes
 from spindle.pool.lives import life_of
 from spindle.pool.neighbours import Neighbours
 from spindle.transport.wire import close_all
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from spindle_core.fabric.regions.verbs import VerbsPart
 
 KINDS = ("link_offer", "link_map", "link_mapped", "link_over", "link_more",
-         "link_settle")
+         "link_settle", "link_duplex", "link_duplex_made")
 LOG = logging.getLogger("spindle.links")
 
 
@@ -44,6 +45,8 @@ class NodeLinks:
                                      self._has_rdma)
         self.neighbours.incarnation = me.incarnation
         self.neighbours.network = network
+        self.duplexes = Duplexes(me.node_id, peers, spawn)
+        self.duplexes.incarnation = me.incarnation
 
     def _endpoint_of(self, node_id: int) -> str:
         member = self._member_of(node_id)
@@ -106,6 +109,11 @@ class NodeLinks:
         elif kind == "link_settle":
             close_all(fds)
             self.neighbours.settling.heard(peer, message.link_settle)
+        elif kind == "link_duplex":
+            close_all(fds)
+            self.duplexes.heard_asked(peer, message.link_duplex)
+        elif kind == "link_duplex_made":
+            self.duplexes.heard_made(peer, message.link_duplex_made, fds)
         elif kind == "link_more":
             close_all(fds)
             self.neighbours.dedicated.heard(peer, message.link_more)
@@ -116,6 +124,7 @@ class NodeLinks:
         """That life of a node has gone, or was cast out."""
         if self._stopped is None:
             self.neighbours.gone(peer)
+            self.duplexes.gone(peer)
 
     def token_for(self, hello: DataHello) -> bytes | None:
         """Of a data connection for links, which is of no view."""
@@ -129,6 +138,7 @@ class NodeLinks:
         if self._pooling is not None:
             self._pooling.stop()
         self.neighbours.close(ConnectionEnded(str(error)))
+        self.duplexes.close()
 
 
 def is_for_links(hello: DataHello) -> bool:

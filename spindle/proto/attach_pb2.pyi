@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Request(_message.Message):
-    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "list_types", "open_link", "close_link", "offer_region", "end_region", "make_large", "hand_over_large", "drop_large", "open_large", "list_happenings", "cast_out", "leave_group")
+    __slots__ = ("number", "declare_topic", "open_writer", "open_reader", "close_port", "watch", "list_endpoints", "list_topics", "get_view", "get_status", "delete_topic", "announce", "withdraw", "change_port", "list_types", "open_link", "close_link", "offer_region", "end_region", "open_duplex", "take_duplex", "make_large", "hand_over_large", "drop_large", "open_large", "list_happenings", "cast_out", "leave_group")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DECLARE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     OPEN_WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +27,8 @@ class Request(_message.Message):
     CLOSE_LINK_FIELD_NUMBER: _ClassVar[int]
     OFFER_REGION_FIELD_NUMBER: _ClassVar[int]
     END_REGION_FIELD_NUMBER: _ClassVar[int]
+    OPEN_DUPLEX_FIELD_NUMBER: _ClassVar[int]
+    TAKE_DUPLEX_FIELD_NUMBER: _ClassVar[int]
     MAKE_LARGE_FIELD_NUMBER: _ClassVar[int]
     HAND_OVER_LARGE_FIELD_NUMBER: _ClassVar[int]
     DROP_LARGE_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +55,8 @@ class Request(_message.Message):
     close_link: CloseLink
     offer_region: OfferRegion
     end_region: EndRegion
+    open_duplex: OpenDuplex
+    take_duplex: TakeDuplex
     make_large: MakeLarge
     hand_over_large: HandOverLarge
     drop_large: DropLarge
@@ -60,7 +64,7 @@ class Request(_message.Message):
     list_happenings: ListHappenings
     cast_out: CastOut
     leave_group: LeaveGroup
-    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., list_types: _Optional[_Union[ListTypes, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ..., make_large: _Optional[_Union[MakeLarge, _Mapping]] = ..., hand_over_large: _Optional[_Union[HandOverLarge, _Mapping]] = ..., drop_large: _Optional[_Union[DropLarge, _Mapping]] = ..., open_large: _Optional[_Union[OpenLarge, _Mapping]] = ..., list_happenings: _Optional[_Union[ListHappenings, _Mapping]] = ..., cast_out: _Optional[_Union[CastOut, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., declare_topic: _Optional[_Union[DeclareTopic, _Mapping]] = ..., open_writer: _Optional[_Union[OpenWriter, _Mapping]] = ..., open_reader: _Optional[_Union[OpenReader, _Mapping]] = ..., close_port: _Optional[_Union[ClosePort, _Mapping]] = ..., watch: _Optional[_Union[Watch, _Mapping]] = ..., list_endpoints: _Optional[_Union[ListEndpoints, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., get_view: _Optional[_Union[GetView, _Mapping]] = ..., get_status: _Optional[_Union[GetStatus, _Mapping]] = ..., delete_topic: _Optional[_Union[DeleteTopic, _Mapping]] = ..., announce: _Optional[_Union[Announce, _Mapping]] = ..., withdraw: _Optional[_Union[Withdraw, _Mapping]] = ..., change_port: _Optional[_Union[ChangePort, _Mapping]] = ..., list_types: _Optional[_Union[ListTypes, _Mapping]] = ..., open_link: _Optional[_Union[OpenLink, _Mapping]] = ..., close_link: _Optional[_Union[CloseLink, _Mapping]] = ..., offer_region: _Optional[_Union[OfferRegion, _Mapping]] = ..., end_region: _Optional[_Union[EndRegion, _Mapping]] = ..., open_duplex: _Optional[_Union[OpenDuplex, _Mapping]] = ..., take_duplex: _Optional[_Union[TakeDuplex, _Mapping]] = ..., make_large: _Optional[_Union[MakeLarge, _Mapping]] = ..., hand_over_large: _Optional[_Union[HandOverLarge, _Mapping]] = ..., drop_large: _Optional[_Union[DropLarge, _Mapping]] = ..., open_large: _Optional[_Union[OpenLarge, _Mapping]] = ..., list_happenings: _Optional[_Union[ListHappenings, _Mapping]] = ..., cast_out: _Optional[_Union[CastOut, _Mapping]] = ..., leave_group: _Optional[_Union[LeaveGroup, _Mapping]] = ...) -> None: ...
 
 class DeclareTopic(_message.Message):
     __slots__ = ("spec",)
@@ -204,6 +208,22 @@ class EndRegion(_message.Message):
     name: str
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
+class OpenDuplex(_message.Message):
+    __slots__ = ("link", "port")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    port: int
+    def __init__(self, link: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
+
+class TakeDuplex(_message.Message):
+    __slots__ = ("link", "over")
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
+    link: int
+    over: int
+    def __init__(self, link: _Optional[int] = ..., over: _Optional[int] = ...) -> None: ...
+
 class MakeLarge(_message.Message):
     __slots__ = ("port", "size", "timeout_ms")
     PORT_FIELD_NUMBER: _ClassVar[int]
@@ -317,7 +337,7 @@ class Welcome(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., domain_id: _Optional[int] = ..., pid: _Optional[int] = ..., embedded: bool = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class Reply(_message.Message):
-    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "types", "link", "offered", "large", "large_opened", "happenings")
+    __slots__ = ("number", "topic", "writer", "reader", "done", "endpoints", "topics", "view", "status", "types", "link", "offered", "duplex", "duplex_taken", "large", "large_opened", "happenings")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
@@ -330,6 +350,8 @@ class Reply(_message.Message):
     TYPES_FIELD_NUMBER: _ClassVar[int]
     LINK_FIELD_NUMBER: _ClassVar[int]
     OFFERED_FIELD_NUMBER: _ClassVar[int]
+    DUPLEX_FIELD_NUMBER: _ClassVar[int]
+    DUPLEX_TAKEN_FIELD_NUMBER: _ClassVar[int]
     LARGE_FIELD_NUMBER: _ClassVar[int]
     LARGE_OPENED_FIELD_NUMBER: _ClassVar[int]
     HAPPENINGS_FIELD_NUMBER: _ClassVar[int]
@@ -345,10 +367,12 @@ class Reply(_message.Message):
     types: TypeList
     link: LinkOpened
     offered: RegionOffered
+    duplex: DuplexOpened
+    duplex_taken: DuplexTaken
     large: LargeMade
     large_opened: LargeOpened
     happenings: HappeningList
-    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., types: _Optional[_Union[TypeList, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ..., large: _Optional[_Union[LargeMade, _Mapping]] = ..., large_opened: _Optional[_Union[LargeOpened, _Mapping]] = ..., happenings: _Optional[_Union[HappeningList, _Mapping]] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., topic: _Optional[_Union[TopicInfo, _Mapping]] = ..., writer: _Optional[_Union[WriterOpened, _Mapping]] = ..., reader: _Optional[_Union[ReaderOpened, _Mapping]] = ..., done: _Optional[_Union[Done, _Mapping]] = ..., endpoints: _Optional[_Union[EndpointList, _Mapping]] = ..., topics: _Optional[_Union[TopicList, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ..., status: _Optional[_Union[Status, _Mapping]] = ..., types: _Optional[_Union[TypeList, _Mapping]] = ..., link: _Optional[_Union[LinkOpened, _Mapping]] = ..., offered: _Optional[_Union[RegionOffered, _Mapping]] = ..., duplex: _Optional[_Union[DuplexOpened, _Mapping]] = ..., duplex_taken: _Optional[_Union[DuplexTaken, _Mapping]] = ..., large: _Optional[_Union[LargeMade, _Mapping]] = ..., large_opened: _Optional[_Union[LargeOpened, _Mapping]] = ..., happenings: _Optional[_Union[HappeningList, _Mapping]] = ...) -> None: ...
 
 class LargeMade(_message.Message):
     __slots__ = ("number",)
@@ -377,6 +401,20 @@ class RegionOffered(_message.Message):
     key: int
     name: str
     def __init__(self, key: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DuplexOpened(_message.Message):
+    __slots__ = ("elsewhere",)
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
+    elsewhere: bool
+    def __init__(self, elsewhere: bool = ...) -> None: ...
+
+class DuplexTaken(_message.Message):
+    __slots__ = ("life", "link")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    link: int
+    def __init__(self, life: _Optional[int] = ..., link: _Optional[int] = ...) -> None: ...
 
 class WriterOpened(_message.Message):
     __slots__ = ("port", "topic", "writer_id", "slots", "sent_ns", "large_max")

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PeerMessage(_message.Message):
-    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out", "type_held", "type_known", "type_over", "status_query", "status_part", "link_offer", "link_map", "link_mapped", "link_over", "link_more", "link_settle", "large_ask", "large_here", "large_coming", "large_lacking", "large_reach", "large_token", "large_unwanted", "leave_asked")
+    __slots__ = ("current_view", "join", "topic_request", "rejection", "admission", "prepared", "installed", "row_offer", "endpoint_added", "endpoint_removed", "history", "farewell", "history_request", "history_more", "restart_query", "restart_summary", "restart_record", "restart_recorded", "relay_query", "relay_answer", "lacking", "left_out", "type_held", "type_known", "type_over", "status_query", "status_part", "link_offer", "link_map", "link_mapped", "link_over", "link_more", "link_settle", "link_duplex", "link_duplex_made", "large_ask", "large_here", "large_coming", "large_lacking", "large_reach", "large_token", "large_unwanted", "leave_asked")
     CURRENT_VIEW_FIELD_NUMBER: _ClassVar[int]
     JOIN_FIELD_NUMBER: _ClassVar[int]
     TOPIC_REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,8 @@ class PeerMessage(_message.Message):
     LINK_OVER_FIELD_NUMBER: _ClassVar[int]
     LINK_MORE_FIELD_NUMBER: _ClassVar[int]
     LINK_SETTLE_FIELD_NUMBER: _ClassVar[int]
+    LINK_DUPLEX_FIELD_NUMBER: _ClassVar[int]
+    LINK_DUPLEX_MADE_FIELD_NUMBER: _ClassVar[int]
     LARGE_ASK_FIELD_NUMBER: _ClassVar[int]
     LARGE_HERE_FIELD_NUMBER: _ClassVar[int]
     LARGE_COMING_FIELD_NUMBER: _ClassVar[int]
@@ -84,6 +86,8 @@ class PeerMessage(_message.Message):
     link_over: LinkOver
     link_more: LinkMore
     link_settle: LinkSettle
+    link_duplex: LinkDuplex
+    link_duplex_made: LinkDuplexMade
     large_ask: LargeAsk
     large_here: LargeHere
     large_coming: LargeComing
@@ -92,7 +96,7 @@ class PeerMessage(_message.Message):
     large_token: LargeToken
     large_unwanted: LargeUnwanted
     leave_asked: LeaveAsked
-    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., type_held: _Optional[_Union[TypeHeld, _Mapping]] = ..., type_known: _Optional[_Union[TypeKnown, _Mapping]] = ..., type_over: _Optional[_Union[TypeOver, _Mapping]] = ..., status_query: _Optional[_Union[StatusQuery, _Mapping]] = ..., status_part: _Optional[_Union[StatusPart, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ..., link_over: _Optional[_Union[LinkOver, _Mapping]] = ..., link_more: _Optional[_Union[LinkMore, _Mapping]] = ..., link_settle: _Optional[_Union[LinkSettle, _Mapping]] = ..., large_ask: _Optional[_Union[LargeAsk, _Mapping]] = ..., large_here: _Optional[_Union[LargeHere, _Mapping]] = ..., large_coming: _Optional[_Union[LargeComing, _Mapping]] = ..., large_lacking: _Optional[_Union[LargeLacking, _Mapping]] = ..., large_reach: _Optional[_Union[LargeReach, _Mapping]] = ..., large_token: _Optional[_Union[LargeToken, _Mapping]] = ..., large_unwanted: _Optional[_Union[LargeUnwanted, _Mapping]] = ..., leave_asked: _Optional[_Union[LeaveAsked, _Mapping]] = ...) -> None: ...
+    def __init__(self, current_view: _Optional[_Union[View, _Mapping]] = ..., join: _Optional[_Union[JoinRequest, _Mapping]] = ..., topic_request: _Optional[_Union[TopicRequest, _Mapping]] = ..., rejection: _Optional[_Union[Rejection, _Mapping]] = ..., admission: _Optional[_Union[Admission, _Mapping]] = ..., prepared: _Optional[_Union[Prepared, _Mapping]] = ..., installed: _Optional[_Union[Installed, _Mapping]] = ..., row_offer: _Optional[_Union[RowOffer, _Mapping]] = ..., endpoint_added: _Optional[_Union[_attach_pb2.Endpoint, _Mapping]] = ..., endpoint_removed: _Optional[_Union[EndpointRemoved, _Mapping]] = ..., history: _Optional[_Union[HistoryChunk, _Mapping]] = ..., farewell: _Optional[_Union[Farewell, _Mapping]] = ..., history_request: _Optional[_Union[HistoryRequest, _Mapping]] = ..., history_more: _Optional[_Union[HistoryMore, _Mapping]] = ..., restart_query: _Optional[_Union[RestartQuery, _Mapping]] = ..., restart_summary: _Optional[_Union[RestartSummary, _Mapping]] = ..., restart_record: _Optional[_Union[RestartRecord, _Mapping]] = ..., restart_recorded: _Optional[_Union[RestartRecorded, _Mapping]] = ..., relay_query: _Optional[_Union[RelayQuery, _Mapping]] = ..., relay_answer: _Optional[_Union[RelayAnswer, _Mapping]] = ..., lacking: _Optional[_Union[Lacking, _Mapping]] = ..., left_out: _Optional[_Union[LeftOut, _Mapping]] = ..., type_held: _Optional[_Union[TypeHeld, _Mapping]] = ..., type_known: _Optional[_Union[TypeKnown, _Mapping]] = ..., type_over: _Optional[_Union[TypeOver, _Mapping]] = ..., status_query: _Optional[_Union[StatusQuery, _Mapping]] = ..., status_part: _Optional[_Union[StatusPart, _Mapping]] = ..., link_offer: _Optional[_Union[LinkOffer, _Mapping]] = ..., link_map: _Optional[_Union[LinkMap, _Mapping]] = ..., link_mapped: _Optional[_Union[LinkMapped, _Mapping]] = ..., link_over: _Optional[_Union[LinkOver, _Mapping]] = ..., link_more: _Optional[_Union[LinkMore, _Mapping]] = ..., link_settle: _Optional[_Union[LinkSettle, _Mapping]] = ..., link_duplex: _Optional[_Union[LinkDuplex, _Mapping]] = ..., link_duplex_made: _Optional[_Union[LinkDuplexMade, _Mapping]] = ..., large_ask: _Optional[_Union[LargeAsk, _Mapping]] = ..., large_here: _Optional[_Union[LargeHere, _Mapping]] = ..., large_coming: _Optional[_Union[LargeComing, _Mapping]] = ..., large_lacking: _Optional[_Union[LargeLacking, _Mapping]] = ..., large_reach: _Optional[_Union[LargeReach, _Mapping]] = ..., large_token: _Optional[_Union[LargeToken, _Mapping]] = ..., large_unwanted: _Optional[_Union[LargeUnwanted, _Mapping]] = ..., leave_asked: _Optional[_Union[LeaveAsked, _Mapping]] = ...) -> None: ...
 
 class LinkOffer(_message.Message):
     __slots__ = ("directory", "token", "attempt", "rdma_address")
@@ -155,6 +159,22 @@ class LinkMapped(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     key: int
     def __init__(self, key: _Optional[int] = ...) -> None: ...
+
+class LinkDuplex(_message.Message):
+    __slots__ = ("number", "port", "link")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    LINK_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    port: int
+    link: int
+    def __init__(self, number: _Optional[int] = ..., port: _Optional[int] = ..., link: _Optional[int] = ...) -> None: ...
+
+class LinkDuplexMade(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class LeaveAsked(_message.Message):
     __slots__ = ("by",)

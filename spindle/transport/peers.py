@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 FRAME_BYTES_MAX = 8 << 20  # a view of all topics has less than 1 MiB; messages travel in pieces
 BULK_QUEUED_MAX = 256 << 10  # bytes that wait for a node when the next piece of something large is queued
 FDS_MAX = 5  # an offer of links has most
-CARRY_FDS = ("row_offer", "link_offer", "link_mapped", "large_here")
+CARRY_FDS = ("row_offer", "link_offer", "link_mapped", "link_duplex_made", "large_here")
 # That a node may read nothing. A member that hangs is suspected within a minute, the most that suspect_timeout_s is.
 # Who is none is suspected by nobody, and would be told of each view until its queue is full.
 UNREAD_TIME_S = 120.0

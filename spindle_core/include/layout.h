@@ -349,10 +349,36 @@ struct link_pool_page {
     uint64_t dones;            /* guards them */
     uint64_t messages;         /* bytes put into the box; guards them */
     uint64_t broken;           /* not 0: why this link is over */
-    uint64_t reserved0[3];
+    uint64_t duplexes;         /* that were made for it, which is bound to a port; the program asks its node for them */
+    uint64_t reserved0[2];
     struct link_done ring[LINK_DONES_MAX];
     char box[LINK_BOX_SIZE];   /* each message with its length and who sent it before it */
 };
 _Static_assert(offsetof(struct link_pool_page, ring) == CACHE_LINE, "one line");
+
+/* ---- duplexes: messages both ways between two programs of one host ---------------------------------------------- */
+
+#define DUPLEX_MAGIC 0x31585044444e5053ull   /* "SPNDDPX1" */
+#define DUPLEX_RING_SIZE (1u << 16)          /* bytes of messages that were not taken */
+
+/* Written by one of the two programs alone, which trusts nothing of it, and read by the other one, which neither does. */
+struct duplex_side {
+    uint64_t put;              /* bytes put into the ring; guards them */
+    uint64_t closed;           /* not 0: it takes nothing any more */
+    uint64_t wants_room;       /* not 0: it sleeps until the other side has taken something */
+    uint64_t reserved0[5];
+    uint64_t taken;            /* bytes of the other side's ring */
+    uint64_t reserved1[7];
+    struct bell_page bell;     /* of the thread that uses this side; only `sleeps` counts (bell.pxd) */
+    uint64_t reserved2[2];
+    char ring[DUPLEX_RING_SIZE];
+};
+_Static_assert(offsetof(struct duplex_side, ring) == 3 * CACHE_LINE, "three lines");
+
+struct duplex_page {
+    uint64_t magic;
+    uint64_t reserved[7];
+    struct duplex_side sides[2];               /* of who has asked for it, and of who listens */
+};
 
 #endif

@@ -3,6 +3,7 @@ from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
+from spindle_core.atomics cimport u64_load_relaxed, u64_store_release
 from spindle_core.fabric.regions.regions cimport NO_PEER, REQUEST_CUT, REQUEST_DONE, REQUEST_REFUSED
 from spindle_core.layout cimport LINK_REQUESTS_MAX, link_request
 from spindle_core.links.links cimport (
@@ -96,6 +97,11 @@ cdef class Link:
         """Where the user is rung when it sleeps: this end of a doorbell (ends.make_ends), which must stay open until
         the link is closed. -1: nowhere."""
         self.state.end = end
+
+    def tell_of_duplex(self):
+        """One more was made for its user, which is to ask for it."""
+        u64_store_release(&self.state.pool.duplexes, u64_load_relaxed(&self.state.pool.duplexes) + 1)
+        self.state.news = 1
 
     def look_again(self):
         """The region whose lease its next request waits for is open no more: that is looked at once more."""

@@ -86,17 +86,6 @@ cdef class LinkUser:
     ValueError where these are no pages of a link.
     """
 
-    cdef link_user_page *user
-    cdef const link_pool_page *pool
-    cdef object kept
-    cdef const bell_page *bell   # of who drives the pool; NULL: it looks by itself
-    cdef int bell_fd, end
-    cdef uint64_t rung
-    cdef uint64_t filled         # requests that were added, submitted or not
-    cdef uint64_t list_from      # the first of the list that is being made
-    cdef bint gone               # its node has ended: nobody rings any more
-    cdef uint32_t forks          # when it was made
-
     def __cinit__(self, Mapping user_page not None, Mapping pool_page not None, Mapping bell=None, int bell_fd=-1,
                   int end=-1):
         self.bell_fd, self.end, self.forks = bell_fd, end, forks
@@ -217,7 +206,8 @@ cdef class LinkUser:
     cdef bint has_news(self) noexcept nogil:
         return (u64_load_acquire(&self.pool.dones) != u64_load_relaxed(&self.user.dones_taken)
                 or u64_load_acquire(&self.pool.messages) != u64_load_relaxed(&self.user.messages_taken)
-                or u64_load_acquire(&self.pool.broken) != 0 or self.gone)
+                or u64_load_acquire(&self.pool.broken) != 0 or self.gone
+                or u64_load_acquire(&self.pool.duplexes) != self.duplexes_taken)
 
     def wait(self, double timeout_s, double spin_s=0.0):
         """Blocks until there are completions or messages, the link is broken or its node has ended (True), or for
@@ -317,6 +307,13 @@ cdef class LinkUser:
             taken += boxed(length)
         u64_store_release(&self.user.messages_taken, taken)
         return found
+
+    @property
+    def duplexes(self):
+        """How many more were made for this end, which is bound to a port (duplex.pyx), since it was last asked."""
+        cdef uint64_t made = u64_load_acquire(&self.pool.duplexes), more = made - self.duplexes_taken
+        self.duplexes_taken = made
+        return more
 
     @property
     def pending(self):

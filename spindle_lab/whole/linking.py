@@ -188,6 +188,8 @@ class Linking(Program):
                         self.world.system.pause()
                         continue
                     self.memories.came(bound, message.data, bool(message.call))
+                    if message.duplex is not None:
+                        self.world.met("a message goes straight")
                     if message.call:
                         with contextlib.suppress(LinkError, ConnectionEnded, TimeoutError):
                             port.answer(message, answer_to(message.data))

@@ -23,6 +23,7 @@ import spindle.pool.pooling
 import spindle.security.loopback
 import spindle.service.daemon
 import spindle_core.engine
+import spindle_core.links.duplex
 import spindle_core.links.user
 import spindle_core.remote
 from spindle.security.access import PeerCredentials
@@ -31,7 +32,7 @@ from spindle_lab.whole import threads
 from spindle_lab.whole.embedding import SimEmbeddedNode
 from spindle_lab.whole.engines import SimEngine
 from spindle_lab.whole.loop import SimLoop
-from spindle_lab.whole.pools import SimDriver, SimLinkUser
+from spindle_lab.whole.pools import SimDriver, SimDuplex, SimLinkUser, SimListening
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import REAL_EPOLL, PidFd, System
 from spindle_lab.whole.turns import EPOCH_NS
@@ -109,7 +110,7 @@ class SimFinalize(weakref.finalize):
 
 
 KINDS = (SimFinalize, threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll,
-         SimEmbeddedNode, SimDriver, SimLinkUser)
+         SimEmbeddedNode, SimDriver, SimLinkUser, SimDuplex, SimListening)
 REAL_POLL = select.poll
 REAL_OPEN, REAL_CLOSE = os.open, os.close
 REAL_PIDFD_OPEN, REAL_MEMFD_CREATE = os.pidfd_open, os.memfd_create
@@ -195,6 +196,8 @@ def patched(system: System) -> Iterator[None]:
         (spindle.pool.pooling, "Driver", SimDriver),
         (spindle.pool.pooling, "ask_for_short_slices", lambda: None),
         (spindle_core.links.user, "LinkUser", SimLinkUser),
+        (spindle_core.links.duplex, "Duplex", SimDuplex),
+        (spindle_core.links.duplex, "Listening", SimListening),
         (spindle.client.embedding, "EmbeddedNode", SimEmbeddedNode),
         (spindle.service.daemon, "new_loop", lambda: SimLoop(system, system.current, system.keep_back)),
         (spindle.security.loopback, "user_at", lambda address, here: SimSocket.lines.user_at(address, here)),

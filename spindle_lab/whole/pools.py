@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spindle_core.links.driver import Driver
+from spindle_core.links.duplex import Duplex, Listening
 from spindle_core.links.user import LinkUser
 
 if TYPE_CHECKING:
@@ -51,6 +52,44 @@ class SimLinkUser(LinkUser):
 
     def wait(self, timeout_s: float, spin_s: float = 0.0) -> bool:
         """As the user's."""
+        until_ns = time.monotonic_ns() + int(min(timeout_s, 1e9) * 1e9)
+        while not self.news:
+            now_ns = time.monotonic_ns()
+            if now_ns >= until_ns:
+                return False
+            self.fall_asleep()
+            if not self.news:
+                _wait_at(self.system, self.fileno(), until_ns - now_ns)
+            self.wake_up()
+        return True
+
+
+class SimDuplex(Duplex):
+    """`spindle_core.links.duplex.Duplex` in a run."""
+
+    system: System
+
+    def wait(self, timeout_s: float, spin_s: float = 0.0, room: int = 0, messages: bool = True) -> bool:
+        """As the duplex's."""
+        until_ns = time.monotonic_ns() + int(min(timeout_s, 1e9) * 1e9)
+        while not self.news(room, messages):
+            now_ns = time.monotonic_ns()
+            if now_ns >= until_ns:
+                return False
+            self.fall_asleep(room)
+            if not self.news(room, messages):
+                _wait_at(self.system, self.fileno(), until_ns - now_ns)
+            self.wake_up()
+        return True
+
+
+class SimListening(Listening):
+    """`spindle_core.links.duplex.Listening` in a run."""
+
+    system: System
+
+    def wait(self, timeout_s: float, spin_s: float = 0.0) -> bool:
+        """As the other's."""
         until_ns = time.monotonic_ns() + int(min(timeout_s, 1e9) * 1e9)
         while not self.news:
             now_ns = time.monotonic_ns()

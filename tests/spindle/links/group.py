@@ -39,6 +39,12 @@ class Group:
     def program(self, number: int) -> Session:
         return self._stack.enter_context(attach(node_id=number, runtime_dir=self._directories[number]))
 
+    @contextmanager
+    def apart(self) -> Iterator[Group]:
+        """The same nodes, with sessions that end here."""
+        with ExitStack() as stack:
+            yield Group(stack, self._directories, self._running, self._made)
+
     def start(self, number: int) -> None:
         """Starts a node anew that was killed or has left."""
         self._sessions.pop(number, None)

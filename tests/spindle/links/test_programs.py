@@ -220,9 +220,11 @@ def test_a_receiver_without_room_lets_its_senders_wait(sessions: Sessions) -> No
             while sent < 1000:
                 link.send(bytes(10_000), 9)
                 sent += 1
-        assert 20 < sent < 30  # a box of 256 KiB
-        for _ in range(sent + 1):  # the last one was on its way
+        assert 8 <= sent < 30  # a box of 256 KiB, or on one host a ring of 64 KiB
+        for _ in range(sent):
             assert port.receive() is not None
+        while (late := port.receive(0.0)) is not None:  # between hosts the last one was on its way
+            assert late.data == bytes(10_000)
 
 
 @pytest.mark.slow
@@ -248,9 +250,11 @@ def test_what_a_program_had_open_ends_with_it(sessions: Sessions) -> None:
 
 
 
-def test_what_was_given_up_waiting_for_is_carried_out_as_it_was_asked(sessions: Sessions) -> None:
+def test_what_was_given_up_waiting_for_is_carried_out_as_it_was_asked(sessions: Sessions,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that nobody waits for any more lies in the link's memory until the receiver has room for it: the next
-    one waits for that, and does not take its place."""
+    one waits for that, and does not take its place. (Through the pools; through a duplex nothing is on its way.)"""
+    monkeypatch.setattr("spindle.links.duplexes.FIRST", 1 << 30)
     with Links(sessions[2]).listen(9) as port, Links(sessions[1]).open(2, timeout_s=0.2) as link:
         sent = 0
         with pytest.raises(TimeoutError):

@@ -1,0 +1,160 @@
+"""Where programs take messages and calls.
+
+A message comes through the pools of the nodes, or straight from a program of the same host that talks much (a duplex).
+What a program sends comes in the order sent, also where it changes from the one to the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from spindle.errors import ConfigError, LinkError
+from spindle.links.duplexes import SPIN_S, take_duplex
+from spindle.links.link import HEAD, MESSAGE_MAX, TIMEOUT_S
+from spindle.pool.lives import node_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spindle.client.session import Session
+    from spindle.links.link import Link, LinkEnd
+    from spindle_core.links.duplex import Duplex, Listening
+
+LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
+AT_ONCE_MAX = 64  # messages of one duplex, before those of others
+
+
+@dataclass(frozen=True)
+class Message:
+    """What came to a port: from whom, and whether it waits for an answer (`Port.answer`)."""
+
+    data: bytes
+    node_id: int
+    sender: int  # link of the sender, at its node
+    call: int  # 0: it is no call
+    life: int
+    duplex: Duplex | None = field(default=None, repr=False, compare=False)  # through which it came, if through one
+
+
+class Port:
+    """Where messages for one port of the own node come; `Links.listen()` makes it."""
+
+    def __init__(self, session: Session, end: LinkEnd, port: int, open_link: Callable[[int], Link]) -> None:
+        """`end` is bound to it; `open_link(node_id)` makes a link for answers."""
+        self._session, self._end, self.port, self._open_link = session, end, port, open_link
+        self._waiting: deque[Message] = deque()
+        self._answering: OrderedDict[int, Link] = OrderedDict()  # by life of the node
+        self._listening: Listening | None = None  # once somebody has asked for a duplex
+        self._callers: dict[Duplex, tuple[int, int]] = {}  # life of their node, and their link
+        self._spin_s = 0.0  # before the next sleep
+
+    def receive(self, timeout_s: float = TIMEOUT_S) -> Message | None:
+        """The next message, or None after so long. Raises LinkError, NodeStopped."""
+        until_s = time.monotonic() + timeout_s
+        while not self._waiting:
+            self._end.check()
+            self._take()
+            if self._waiting:
+                break
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return None
+            if self._listening is None:
+                self._end.user.wait(left_s)
+            else:
+                self._listening.wait(left_s, self._spin_s)
+                self._spin_s = 0.0
+        return self._waiting.popleft()
+
+    def _take(self) -> None:
+        """What has come. What a sender put into the box before it went through a duplex is found after that: so the
+        duplexes are looked at first, and what was in the box comes first."""
+        if self._end.user.duplexes:
+            self._take_duplexes()
+        straight = self._take_straight() if self._callers else ()
+        for life, sender, data in self._end.user.messages():
+            if len(data) >= HEAD.size:
+                call = HEAD.unpack_from(data)[0]
+                self._waiting.append(Message(data[HEAD.size :], node_of(life), sender, call, life))
+        self._waiting.extend(straight)
+
+    def _take_straight(self) -> list[Message]:
+        found = []
+        for duplex, (life, sender) in list(self._callers.items()):
+            for _ in range(AT_ONCE_MAX):
+                if (came := duplex.take()) is None:
+                    break
+                found.append(Message(came[1], node_of(life), sender, came[0], life, duplex))
+            else:
+                continue
+            if duplex.over:
+                self._end_duplex(duplex)
+        if found:
+            self._spin_s = SPIN_S
+        return found
+
+    def _take_duplexes(self, over: int = 0) -> None:
+        from spindle_core.links.duplex import Listening
+
+        while (made := take_duplex(self._session, self._end.id, over)) is not None:
+            over = 0
+            life, sender, duplex = made
+            if self._listening is None:
+                self._listening = Listening(self._end.user)
+            self._listening.add(duplex)
+            self._callers[duplex] = life, sender
+
+    def _end_duplex(self, duplex: Duplex) -> None:
+        assert self._listening is not None
+        del self._callers[duplex]
+        self._listening.remove(duplex)
+        self._take_duplexes(over=1)
+
+    def answer(self, message: Message, data: bytes) -> None:
+        """To whoever has called. Raises ConfigError where the message is no call; LinkError where the caller has gone,
+        TimeoutError where it takes nothing."""
+        if not message.call:
+            raise ConfigError("this message is no call: nobody waits for an answer to it")
+        if message.duplex is not None:
+            self._answer_straight(message.duplex, message.call, data)
+            return
+        link = self._answering.get(message.life)
+        if link is not None and link.user.broken:
+            self._answering.pop(message.life).close()
+            link = None
+        if link is None:
+            link = self._answering[message.life] = self._open_link(message.node_id)
+            if len(self._answering) > LINKS_FOR_ANSWERS_MAX:
+                self._answering.popitem(last=False)[1].close()
+        self._answering.move_to_end(message.life)
+        link.send(data, to=message.sender, call=message.call)
+
+    def _answer_straight(self, duplex: Duplex, call: int, data: bytes) -> None:
+        if len(data) > MESSAGE_MAX:
+            raise ConfigError(f"an answer of {len(data)} bytes: {MESSAGE_MAX} are the limit")
+        until_s = time.monotonic() + TIMEOUT_S  # who waits for room itself takes its answers meanwhile
+        while not duplex.put(call, data):
+            if duplex.over:
+                raise LinkError("whoever has called has gone", "cut")
+            left_s = max(0.0, until_s - time.monotonic())
+            if not duplex.wait(left_s, 0.0, len(data), messages=False) and time.monotonic() >= until_s:
+                raise TimeoutError(f"whoever has called takes nothing, and {TIMEOUT_S:g} s are over")
+            self._end.check()
+
+    def close(self) -> None:
+        """Nobody listens there any more. Idempotent."""
+        self._callers.clear()
+        if self._listening is not None:
+            self._listening.close()
+        while self._answering:
+            self._answering.popitem()[1].close()
+        self._end.close()
+
+    def __enter__(self) -> Port:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
