@@ -7,7 +7,8 @@ written in this process are on their way, waits for them a little.
 
 Rules: waiting is paid from two budgets, which time refills. The one for a read that has found nothing yet is generous:
 it follows a single write, or a program that would ask again at once. The one for a read that has found less than it
-wanted is small, so that a program that writes and takes in a loop keeps its speed.
+wanted is small, so that a program that writes and takes in a loop keeps its speed. A wait at the end of which all is
+there costs a moment, however busy the machine; one that is given up costs what it took.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     InboxWriter = Any
 
+MOMENT_S = 0.0002  # a delivery with its wake-ups, where the processors are free
 OWNERS_MAX = 4096  # writers of a topic whose participants are remembered
 
 
@@ -41,9 +43,16 @@ class Budget:
         self._looked_at = now
         return self._left_s
 
-    def spend(self, seconds: float) -> None:
+    def spend(self, seconds: float) -> float:
+        """Returns what it takes."""
         self._left_s -= seconds
         self._looked_at = time.monotonic()
+        return seconds
+
+    def spend_a_moment(self, spent_s: float) -> None:
+        """Of a wait that has taken so much, and at the end of which all was there: what is more than a moment was not the
+        group's, but of others who had the processor, and is given back."""
+        self._left_s += max(0.0, spent_s - MOMENT_S)
 
 
 class LocalWriters:

@@ -31,7 +31,7 @@ from dds.matching.matching import Matches
 from dds.messages.announced import type_of
 from dds.messages.operations import KEYLESS_HANDLE
 from dds.messages.packets import Sets
-from dds.nodes.local_writers import LocalWriters
+from dds.nodes.local_writers import Budget, LocalWriters
 from dds.policy import policies
 from dds.qos import Qos
 from dds.readers.access import GroupAccess
@@ -234,6 +234,7 @@ class ReaderCore(FastWay):
         if not coming:
             return self._source.log.pending > 0
         source, local, waker = self._source, self._local, self._hub.enter()
+        waited: dict[Budget, float] = {}
         try:
             while (pending := source.log.pending) < wanted and any(
                     inbox.acknowledged < count for inbox, count in coming):
@@ -246,7 +247,10 @@ class ReaderCore(FastWay):
                 if source.log.pending == pending:
                     # Only arrival here rings, not delivery at the other nodes: hence the short steps.
                     source.wait(waker, min(left_s, 0.0005), known)
-                budget.spend(time.monotonic() - start)
+                waited[budget] = waited.get(budget, 0.0) + budget.spend(time.monotonic() - start)
+            else:  # it has all come
+                for budget, spent_s in waited.items():
+                    budget.spend_a_moment(spent_s)
         finally:
             self._hub.exit(waker)
         return source.log.pending > 0
