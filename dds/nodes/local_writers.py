@@ -50,8 +50,8 @@ class Budget:
         return seconds
 
     def spend_a_moment(self, spent_s: float) -> None:
-        """Of a wait that has taken so much, and at the end of which all was there: what is more than a moment was not the
-        group's, but of others who had the processor, and is given back."""
+        """Of a wait that has taken so much, and at the end of which all was there: what is more than a moment was not
+        the group's, but of others who had the processor, and is given back."""
         self._left_s += max(0.0, spent_s - MOMENT_S)
 
 
