@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
 TIMEOUT_S = 5.0
 SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a program may have
-# How long a program looks for the completion of a request on memory before it sleeps. For messages it doesn't: whoever
-# has to act on them needs the processor more.
+# How long a program looks for the completion of a request on memory, or for a region, before it sleeps. For messages
+# that go through the pools it doesn't: whoever has to act on them needs the processor more.
 SPIN_S = 50e-6
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
 LAST_S = 0.01  # for what is still on its way when a link is closed
@@ -298,7 +298,7 @@ class Link:
         self._pending = True
         self.user.find(len(raw), self.buffer, change=change, cookie=cookie)
         try:
-            handle = self._completed(None, time.monotonic() + self.timeout_s)
+            handle = self._completed(None, time.monotonic() + self.timeout_s, SPIN_S)
         except LinkError as error:
             whose = f"region {name!r} of node {self.node_id}"
             if error.status == "nobody":
@@ -353,13 +353,12 @@ class Link:
         """Submits what was added last; returns what an atomic found, once it is done. LinkError, TimeoutError."""
         self._pending = True
         self.user.submit()
-        return self._completed(region, time.monotonic() + self.timeout_s)
+        return self._completed(region, time.monotonic() + self.timeout_s, SPIN_S if region is not None else 0.0)
 
-    def _completed(self, region: Region | None, until_s: float) -> int:
+    def _completed(self, region: Region | None, until_s: float, spin_s: float = 0.0) -> int:
         while True:
             if (value := self._taken(region)) is not None:
                 return value
-            spin_s = 0.0 if region is None else SPIN_S
             if not self.user.wait(max(0.0, until_s - time.monotonic()), spin_s) and time.monotonic() >= until_s:
                 raise TimeoutError(f"node {self.node_id} has not answered within {self.timeout_s:g} s")
             self._check()
