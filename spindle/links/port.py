@@ -36,7 +36,13 @@ class Message:
     sender: int  # link of the sender, at its node
     call: int  # 0: it is no call
     life: int
-    duplex: Duplex | None = field(default=None, repr=False, compare=False)  # through which it came, if through one
+
+
+@dataclass(frozen=True)
+class StraightMessage(Message):
+    """One that came past the nodes."""
+
+    duplex: Duplex = field(repr=False, compare=False)
 
 
 class Port:
@@ -82,12 +88,12 @@ class Port:
         self._waiting.extend(straight)
 
     def _take_straight(self) -> list[Message]:
-        found = []
+        found: list[Message] = []
         for duplex, (life, sender) in list(self._callers.items()):
             for _ in range(AT_ONCE_MAX):
                 if (came := duplex.take()) is None:
                     break
-                found.append(Message(came[1], node_of(life), sender, came[0], life, duplex))
+                found.append(StraightMessage(came[1], node_of(life), sender, came[0], life, duplex))
             else:
                 continue
             if duplex.over:
@@ -118,7 +124,7 @@ class Port:
         TimeoutError where it takes nothing."""
         if not message.call:
             raise ConfigError("this message is no call: nobody waits for an answer to it")
-        if message.duplex is not None:
+        if isinstance(message, StraightMessage):
             self._answer_straight(message.duplex, message.call, data)
             return
         link = self._answering.get(message.life)

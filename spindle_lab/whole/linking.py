@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConfigError, ConnectionEnded, LinkError, SpindleError
 from spindle.links import Links
+from spindle.links.port import StraightMessage
 from spindle_lab.whole.memories import REGION_BYTES, TEXT, WORD, Life, Listener, Memories, answer_to
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.violation import Violation
@@ -188,7 +189,7 @@ class Linking(Program):
                         self.world.system.pause()
                         continue
                     self.memories.came(bound, message.data, bool(message.call))
-                    if message.duplex is not None:
+                    if isinstance(message, StraightMessage):
                         self.world.met("a message goes straight")
                     if message.call:
                         with contextlib.suppress(LinkError, ConnectionEnded, TimeoutError):

@@ -25,6 +25,7 @@ from spindle.config.settings import AccessRule, NodeConfig
 from spindle.errors import ConfigError, LinkError, NodeStopped, SpindleError
 from spindle.links import Link, Links, Port
 from spindle.links.duplexes import FIRST, LATER
+from spindle.links.port import StraightMessage
 from spindle.proto import attach_pb2 as pb
 from spindle.transport.wire import close_all
 from tests.spindle.links.group import Group, descriptors_of, group_of
@@ -55,7 +56,7 @@ def echoing(port: Port) -> Iterator[list[bool]]:
     def answer() -> None:
         while not over.is_set():
             if (message := port.receive(0.02)) is not None:
-                straight.append(message.duplex is not None)
+                straight.append(isinstance(message, StraightMessage))
                 if message.call:
                     port.answer(message, b"%d:" % message.node_id + message.data)
 
@@ -131,7 +132,7 @@ def test_the_order_is_kept_whenever_the_receiver_looks(group: Group) -> None:
 
         port._end = SendsAfterTheBox(port._end, send)  # type: ignore[assignment]
         came = [(port.receive() or pytest.fail()) for _ in range(2)]
-        assert [(one.data, one.duplex is not None) for one in came] == [(b"first", False), (b"second", True)]
+        assert [(one.data, isinstance(one, StraightMessage)) for one in came] == [(b"first", False), (b"second", True)]
 
 
 def test_many_senders_each_in_order(group: Group) -> None:
@@ -147,7 +148,7 @@ def test_many_senders_each_in_order(group: Group) -> None:
                 message = port.receive()
                 assert message is not None and int(message.data) == turn
                 last[message.node_id, message.sender] = turn
-                straight += message.duplex is not None
+                straight += isinstance(message, StraightMessage)
             assert len(last) == len(links)
         assert 2 <= straight <= 2 * 64
         for link in links:
