@@ -167,6 +167,7 @@ def test_a_session_that_ends_wakes_who_waits(pair: Pair) -> None:
     waited: list[bool] = []
     thread = threading.Thread(target=lambda: waited.append(pair.asks.wait(20.0)))
     thread.start()
+    wait_until(lambda: pair.bytes[LINE + 2 * LINE + 32] & 1)  # it sleeps
     pair.asks.mark_gone()
     thread.join(10.0)
     assert waited == [True] and pair.asks.wait(20.0)
