@@ -20,6 +20,7 @@ from spindle.group.codec import PROTOCOL_VERSION, spec_to_wire
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.transport.opening import MAGIC
+from spindle.transport.wire import close_all
 from spindle_core.memory import Mapping
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Liar:
         self.writers: list[WriterHandle] = []
         self.raw: list[socket.socket] = []
         self.links: list[tuple[Mapping, int]] = []  # the page of each that it may write, and its bell
+        self.link_ids: list[int] = []
+        self.kept: list[int] = []  # descriptors of duplexes
         self.process.spawn(self._main)
 
     def _main(self) -> None:
@@ -60,6 +63,9 @@ class Liar:
         self.readers.clear()
         self.writers.clear()
         self.links.clear()
+        self.link_ids.clear()
+        close_all(self.kept)
+        self.kept.clear()
         for sock in self.raw:
             sock.close()
         self.raw.clear()
@@ -73,6 +79,7 @@ class Liar:
                 self.half_a_frame, self.flood, self.hand_over, self.say_nothing, self.hang_up]
         if world.memories is not None:
             lies += [self.open_link] * 2 + [self.scribble_at_link] * 4 + [self.ask_nonsense_of_links] * 2
+            lies += [self.ask_for_duplexes] * 3
         if self.process.uid == STRANGER:
             lies = [self.say_nothing, self.flood]
         else:
@@ -137,7 +144,8 @@ class Liar:
             return
         nodes = [slot.node_id for slot in self.world.nodes]
         node_id, port = self.rng.choice(((self.rng.choice(nodes), 0), (self.rng.choice(nodes), 2), (0, 3)))
-        _, frame = self.session._channel.request(2.0, open_link=pb.OpenLink(node_id=node_id, port=port, memory=64))
+        reply, frame = self.session._channel.request(2.0, open_link=pb.OpenLink(node_id=node_id, port=port, memory=64))
+        self.link_ids.append(reply.link.link)
         with taken(frame, 6) as fds:
             page, _, _ = Mapping.attach(fds.take(), writable=True), fds.take(), fds.take()
             self.links.append((page, fds.take()))
@@ -157,6 +165,20 @@ class Liar:
                                                       small * (size // 8)))
         with contextlib.suppress(BlockingIOError):
             os.eventfd_write(bell, 1)
+
+    def ask_for_duplexes(self) -> None:
+        """To ports at which others listen, and to its own; it keeps some, and uses none."""
+        assert self.session is not None
+        link = self.rng.choice([*self.link_ids, self.rng.choice(SOME)])
+        _, frame = self.session._channel.request(2.0, **self.rng.choice((
+            {"open_duplex": pb.OpenDuplex(link=link, port=self.rng.choice((0, 1, 2, 2, 3, 70_000)))},
+            {"open_duplex": pb.OpenDuplex(link=link, port=2)},
+            {"take_duplex": pb.TakeDuplex(link=link, over=self.rng.choice((0, 0, 1, 1 << 31)))})))
+        fds = frame.take_fds()
+        if fds and len(self.kept) < 6 and self.rng.random() < 0.5:
+            self.kept += fds
+        else:
+            close_all(fds)
 
     def ask_nonsense_of_links(self) -> None:
         """What can't be granted."""
