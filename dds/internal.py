@@ -166,7 +166,8 @@ def _state_text(kind: type, state: int) -> str:
 class InvalidSample:
     """What take() and read() give in place of a sample when an instance has ended: disposed, or left by all writers.
 
-    Which of these is in sample_info.instance_state. In `key_sample` only the key members are set.
+    Which of these is in sample_info.instance_state. In `key_sample` the key members are set; the others have the
+    defaults of their types.
     """
 
     key_sample: Any

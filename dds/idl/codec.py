@@ -166,16 +166,21 @@ class IdlCodec:
         return ""
 
     def key_sample(self, key: Any) -> Any:
-        """A sample with this key; its other members are None."""
-        return _sample_of(self.data_type, _key_names(self.data_type), key)
+        """A sample with this key; its other members have their types' defaults, or are None where the type has none."""
+        other = default_of if self._has_default else _none
+        return _sample_of(self.data_type, _key_names(self.data_type), key, other)
 
     @functools.cached_property
-    def encode_key(self) -> Callable[[Any], bytes] | None:
+    def _has_default(self) -> bool:
         try:
             self.encode(default_of(self.data_type))
         except Exception:
-            return None
-        return None if self.key_of is None else self._encode_key
+            return False
+        return True
+
+    @functools.cached_property
+    def encode_key(self) -> Callable[[Any], bytes] | None:
+        return self._encode_key if self._has_default and self.key_of is not None else None
 
     def _encode_key(self, key: Any) -> bytes:
         return self.encode(_sample_of(self.data_type, _key_names(self.data_type), key, default_of))
@@ -313,8 +318,11 @@ def _parts(node: Node, path: tuple[str | int, ...]) -> list[tuple[tuple[str | in
     return [(path, 1)]
 
 
-def _sample_of(cls: type[Any], names: Sequence[str], key: Any,
-               other: Callable[[Any, bool], Any] = lambda hint, optional: None) -> Any:
+def _none(_hint: Any, _optional: bool = False) -> None:
+    return None
+
+
+def _sample_of(cls: type[Any], names: Sequence[str], key: Any, other: Callable[[Any, bool], Any]) -> Any:
     """An object of an IdlStruct whose members `names` have the frozen values in `key`, and the others, here and within
     the key, other(type, whether it is optional)."""
     found = members(cls)

@@ -83,7 +83,7 @@ def test_an_end_comes_in_its_place_with_the_key_alone(participant):
     first, second, end, last = reader.take(9)
     assert [first, second, last] == [Track(1, 10), Track(2, 20), Track(2, 21)]
     assert isinstance(end, InvalidSample) and not end.sample_info.valid_data and first.sample_info.valid_data
-    assert type(end.key_sample) is Track and (end.key_sample.number, end.key_sample.height) == (1, None)
+    assert type(end.key_sample) is Track and (end.key_sample.number, end.key_sample.height) == (1, 0)
     assert end.sample_info.instance_handle == first.sample_info.instance_handle == writer.lookup_instance(Track(1))
     assert end.sample_info.publication_handle == writer.instance_handle
     states = [one.sample_info.instance_state for one in (first, second, end, last)]
@@ -395,8 +395,7 @@ def test_keys_of_many_kinds(participant):
     settled(writer)
     _, end = reader.take(9)
     found = end.key_sample
-    assert (found.place.row, found.place.note, found.digits, found.names, found.value) == (3, None, [1, 2], ["a", "b"],
-                                                                                           None)
+    assert (found.place.row, found.place.note, found.digits, found.names, found.value) == (3, "", [1, 2], ["a", "b"], 0)
 
 
 # --- against a model
@@ -506,8 +505,8 @@ def test_instances_of_a_group_that_has_died(runtime_dir, tmp_path):
 
 @pytest.mark.parametrize("relayed", ["dispose", "unregister_instance", "register_instance"])
 def test_who_passes_an_end_on_needs_the_key_alone(participant, relayed):
-    """Of what dispose() and its like are given, only the key members matter: those that are None, as in the key_sample
-    of an end, and those that are wrong, too; a wrong key is named."""
+    """Of what dispose() and its like are given, only the key members matter: those that are None and those
+    that are wrong, too, as well as the defaults in the key_sample of an end; a wrong key is named."""
     _, reader, writer, other = made(participant, 2)
     write_all(writer, [Track(1, 10), Track(2, 20)])
     writer.dispose(Track(1, "no number"))
@@ -525,6 +524,6 @@ def test_who_passes_an_end_on_needs_the_key_alone(participant, relayed):
     with pytest.raises(ValueError, match="number is None, which is no int64"):
         getattr(other, relayed)(Track(None, None))
     with pytest.raises(ValueError, match="height is None"):
-        other.write_dispose(end.key_sample)  # that writes, too
+        other.write_dispose(Track(1, None))  # that writes, too
     with pytest.raises(TypeError, match="3 is not of type Track"):
         getattr(other, relayed)(3)
