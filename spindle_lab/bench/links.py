@@ -15,10 +15,14 @@ import ssl
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+from spindle.links import duplexes
+from spindle.links.duplexes import FIRST
 from spindle_lab.bench import doorbell
 from spindle_lab.bench.app_run import Daemon
 from spindle_lab.bench.channel import Channel
@@ -30,6 +34,7 @@ OWN, BESIDE, FAR = 1, 2, 3  # nodes: the program's, the other one of its host, a
 PORT = 7
 REGIONS = 60  # of each node, so many uncached lookups
 CALL_BYTES = 64
+OTHER_MEMORY = 4096  # of a link, in bytes: no earlier one is used again for it
 READY_TIMEOUT_S = 30.0
 
 
@@ -178,6 +183,13 @@ def run(rounds: int = 2000) -> dict[str, Any]:
     return result
 
 
+@contextmanager
+def through_pools() -> Iterator[None]:
+    """New links go through the pools of the nodes meanwhile, as to another host."""
+    with patch.object(duplexes, "FIRST", 1 << 30):
+        yield
+
+
 def measure(links: Any, rounds: int, tls: Callable[[int], None]) -> dict[str, Any]:
     def first_read(node: int) -> Callable[[int], None]:
         def cached(_: int) -> None:
@@ -212,7 +224,11 @@ def measure(links: Any, rounds: int, tls: Callable[[int], None]) -> dict[str, An
         region = link.region("region 0")
         result["read_64_us"] = timed(rounds, lambda _: region.read(0, 64))
         data = bytes(CALL_BYTES)
+        for _ in range(FIRST):
+            link.call(PORT, data)
         result["call_64_us"] = called = timed(rounds, lambda _: link.call(PORT, data))
+    with through_pools(), links.open(BESIDE, memory=OTHER_MEMORY) as link:
+        result["call_64_pools_us"] = timed(rounds, lambda _: link.call(PORT, data))
     with links.open(FAR) as link:
         region = link.region("region 0")
         result["read_64_far_us"] = timed(rounds, lambda _: region.read(0, 64))

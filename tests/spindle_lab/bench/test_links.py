@@ -16,7 +16,7 @@ def test_a_short_run() -> None:
     result = links.run(60)
     for name in ("open_cached_own_node_us", "open_cached_beside_us", "open_cached_far_us", "open_uncached_beside_us",
                  "open_uncached_far_us", "open_new_us", "fresh_tls_us", "read_64_us", "read_64_far_us", "call_64_us",
-                 "core_read_64_us"):
+                 "call_64_pools_us", "core_read_64_us"):
         assert 0 < result[name]["p50"] <= result[name]["p99"], name
     assert result["ratios"]["tls_to_open"] > 1
 
