@@ -224,6 +224,7 @@ cdef class ShmPart(Part):
         """As in Part."""
         if self.kept[peer] is not None:
             os.close(self.state.ways[peer].bell_fd)
+            self.state.ways[peer].bell = NULL
             self.kept[peer] = None
 
     def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
@@ -237,10 +238,9 @@ cdef class ShmPart(Part):
     def __dealloc__(self):
         cdef uint32_t i
         if self.state != NULL:
-            if self.kept is not None:
-                for i in range(<uint32_t>PEERS_MAX):
-                    if self.kept[i] is not None:
-                        c_close(self.state.ways[i].bell_fd)
+            for i in range(<uint32_t>PEERS_MAX):           # of `kept` the garbage collector may have left nothing
+                if self.state.ways[i].bell != NULL:
+                    c_close(self.state.ways[i].bell_fd)
             free(self.state)
         if self.bell_fd >= 0:
             c_close(self.bell_fd)

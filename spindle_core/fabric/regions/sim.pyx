@@ -8,6 +8,7 @@ what it had posted: that may land later, as on a network.
 There is no clock and no randomness in here. Rules: as in regions.pxd; in one direction all lands and is answered in
 order.
 """
+cimport cython
 from libc.errno cimport EAGAIN
 from libc.stdint cimport uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -88,6 +89,23 @@ cdef void leave(direction_t *d) noexcept nogil:
             memcpy(bytes_of(op) + op.landed, op.local + op.landed, op.length - op.landed)
             op.local = NULL
         op = op.next
+
+
+cdef void vanish(direction_t *d) noexcept nogil:
+    """The source goes with its memory, which may not be there any more: what was to be read of it never lands."""
+    cdef op_t **at = &d.first
+    cdef op_t *op
+    d.last = NULL
+    while at[0] != NULL:
+        op = at[0]
+        if op.kind == REQUEST_WRITE and op.local != NULL:
+            d.lines -= lines_of(op)
+            at[0] = op.next
+            free(op)
+        else:
+            d.last = op
+            at = &op.next
+    leave(d)
 
 
 cdef void refuse(direction_t *d) noexcept nogil:
@@ -255,6 +273,7 @@ cdef uint64_t answer(direction_t *d, uint64_t n) noexcept nogil:
 
 # ---- the world's side ----------------------------------------------------------------------------------------------
 
+@cython.no_gc_clear     # its end needs the world
 cdef class SimPart(Part):
     """The way to simulated peers. `node`: how the world calls this one."""
 
@@ -319,7 +338,7 @@ cdef class SimPart(Part):
         if self.state != NULL:
             for i in range(<uint32_t>PEERS_MAX):
                 if self.state.out[i] != NULL:
-                    leave(self.state.out[i])
+                    vanish(self.state.out[i])
                 if self.state.into[i] != NULL:
                     refuse(self.state.into[i])
             free(self.state)

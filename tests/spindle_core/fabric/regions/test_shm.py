@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from typing import Any
@@ -125,3 +126,14 @@ def test_regions_that_are_not_mapped_as_granted_are_refused():
     requests.fetch_add(a.regions.reach(a.number(b), grant, Mapping.attach(os.dup(memory.fd), True)), 0, 1)
     a.regions.post(asker, requests)
     assert asker.take()[0][1] == "done" and word(memory) == 1
+
+
+def test_what_the_garbage_collector_takes_leaves_no_descriptor():
+    """Nodes refer to each other, so their ends go in any order."""
+    make_nodes(2)
+    gc.collect()
+    before = os.listdir("/proc/self/fd")
+    for _ in range(3):
+        make_nodes(3)
+        gc.collect()
+    assert set(os.listdir("/proc/self/fd")) <= set(before)

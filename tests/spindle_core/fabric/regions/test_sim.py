@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -356,3 +359,39 @@ def test_bytes_on_the_way_are_bounded():
     assert post(8) and not post(1)
     a.regions.cut(a.number(b))
     assert [status for _, status, *_ in asker.take()] == ["cut"]
+
+
+GARBAGE = """
+import gc
+from spindle_core.fabric.regions.requests import Asker, RequestList
+from spindle_core.fabric.regions.sim import SimWorld
+from spindle_core.memory import Mapping
+from tests.spindle_core.fabric.regions.test_sim import SimNode, connect, opened
+
+class Name:
+    pass
+
+gc.disable()
+for _ in range(200):
+    world, large = SimWorld(), Mapping.private(1 << 16)
+    nodes = [SimNode(world, Name()) for _ in range(3)]
+    for a in nodes:
+        a.name.part, a.world = a.part, None       # the way is what holds on to the world, and to itself
+        for b in nodes[:nodes.index(a)]:
+            connect(a, b)
+            memory, region = opened(a, b, size=1 << 16, writer=True)
+            requests = RequestList()
+            requests.write(region, 0, 1 << 16, large)
+            requests.write(region, 0, 8, large)
+            a.regions.post(Asker(), requests)
+    del world, large, memory, requests
+    gc.collect()                                  # now the world is behind its nodes in the collector's list
+    del nodes, a, b
+    gc.collect()
+"""
+
+
+def test_nodes_that_the_garbage_collector_takes_end_in_any_order():
+    """With what they have posted of memory that has gone. (Freed memory holds no zeros here.)"""
+    done = subprocess.run([sys.executable, "-c", GARBAGE], env={**os.environ, "MALLOC_PERTURB_": "165"}, check=False)
+    assert done.returncode == 0
