@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dds
+from dds.idl import make_idl_struct
 from spindle.journal.recording import RecordingWriter
 from tests.spindle.cli.recordings.programs import played, recording, written
 from tests.spindle.cli.support import Cli
@@ -86,3 +87,16 @@ def test_what_means_nothing_is_said(cli: Cli, node: dds.DomainParticipant, file:
     with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
         result = played(cli, file, "--bytes", "--speed", "0", "--topics", BRACKETS, "--topics", "more/*", "--json")
     assert result.json["messages"] == 10 and "--topics more/*: no topic" in result.err
+
+
+def test_a_type_that_no_schema_can_say(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """It is recorded as the bytes that it is, and whoever records it hears so, and why, before he needs the file."""
+    listed = make_idl_struct("Listed", "flight.Listed", {"values": list[int]})
+    topic = dds.Topic(node, "listed", listed, qos=dds.Qos(dds.Policy.Durability.TransientLocal))
+    writer = dds.DataWriter(node, topic)
+    written(writer, listed([1, 2]))
+    result = cli("record", "listed", "-o", tmp_path / "listed.mcap", "--history", "--count", 1)
+    assert writer and result.code == 0 and "1 messages of 1 topics" in result.err
+    assert "listed is recorded without a schema" in result.err and "`sequence[...]` has one" in result.err
+    result = cli("typeof", "listed")
+    assert result.code == 1 and "`sequence[...]` has one" in result.err
