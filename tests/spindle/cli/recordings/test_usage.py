@@ -89,6 +89,24 @@ def test_what_means_nothing_is_said(cli: Cli, node: dds.DomainParticipant, file:
     assert result.json["messages"] == 10 and "--topics more/*: no topic" in result.err
 
 
+def test_what_is_left_out_because_it_is_damaged_is_said(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "d.mcap", {}, "none")
+    channel = writer.channel(BRACKETS, None, {})
+    for number in range(30):
+        writer.add(channel, number, number * 10**6, number * 10**6, b"%04d" % number)
+        if number % 10 == 9:
+            writer.flush()
+    writer.close()
+    data = bytearray(writer.path.read_bytes())
+    data[data.index(b"0015")] ^= 0xFF
+    writer.path.write_bytes(data)
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
+        assert cli("replay", writer.path, "--bytes").code == 10
+        result = cli("replay", writer.path, "--bytes", "--skip-damaged")
+    assert result.code == 0 and "20 messages" in result.err
+    assert "1 chunk is damaged, the first at byte" in result.err and "left out" in result.err
+
+
 def test_a_type_that_no_schema_can_say(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     """It is recorded as the bytes that it is, and whoever records it hears so, and why, before he needs the file."""
     listed = make_idl_struct("Listed", "flight.Listed", {"values": list[int]})
