@@ -201,7 +201,14 @@ class DomainParticipant(Participant):
                 if grouped is None:
                     return None
                 order = grouped[0]
-        return Topic(self, name, data_type, keys=keys, order=order)
+        found = Topic(self, name, data_type, keys=keys, order=order)
+        try:
+            with self._runtime.asking(f"topic {name!r}"):
+                found._adopt(anew=False)
+        except BaseException:
+            found.close()
+            raise
+        return found
 
 
 def _check_domain_id(domain_id: Any) -> int:

@@ -188,8 +188,10 @@ class Topic(Entity, Generic[T]):
                     self._info = self._declare(level, qos or self._own_qos)
             return self._info
 
-    def _adopt(self) -> TopicInfo | None:
-        """The group's topic of this name, or order group, if it has one. Raises TopicMismatch."""
+    def _adopt(self, anew: bool = True) -> TopicInfo | None:
+        """The group's topic of this name, or order group, if it has one. None also if it is another one that nobody has
+        open, which the node lets us declare anew, unless that is not wanted. Raises TopicMismatch."""
+        from spindle.errors import TopicMismatch
         from spindle.group.levels import Level
 
         known = self._runtime.session.topics()
@@ -207,7 +209,16 @@ class Topic(Entity, Generic[T]):
                     wanted, type_name=self._codec.type_name, type_hash=self._codec.type_hash,
                     departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
                     size_max=self._size_max or spec.size_max)
-            spec.check_same(wanted)
+            try:
+                spec.check_same(wanted)
+            except TopicMismatch as error:
+                if found.members or spec.level is Level.LOGGED or not anew:
+                    raise
+                if any(isinstance(other, Topic) and other is not self and other._info is not None
+                       and (other._order or other._name) == spec.name
+                       for other in self.get_participant()._living_children()):
+                    raise TopicMismatch(f"{error}; a Topic of this participant has it, close that first") from None
+                return None
         return found
 
     def _declare(self, level: int, qos: Qos) -> TopicInfo:

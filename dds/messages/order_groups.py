@@ -93,7 +93,8 @@ def check_alone(name: str, order: str, session: Session, known: list[TopicInfo])
     if order and any(one.spec.name == name and not is_group(one.spec) for one in known):
         raise DDSException(
             DDSException.DDS_RETCODE_INCONSISTENT_POLICY,
-            f"topic {name!r} exists outside of order group {order!r}: say order={order!r} in all programs, or in none")
+            f"topic {name!r} exists outside of order group {order!r}: say order={order!r} in all programs, or in none. "
+            f"If none has it open any more, `spindle topics {name} --delete` ends that")
     elsewhere = group_of(name, session, [one for one in known if one.spec.name != order])
     if elsewhere is not None:
         raise DDSException(

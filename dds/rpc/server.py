@@ -119,6 +119,7 @@ class Server:
                          for _ in range(workers)]
         self._loop = loop
         self._loop_thread: threading.Thread | None = None
+        self._loop_told = False  # to stop, by the first thread that closes
         self._stops_loop = False  # coroutines that are left are cancelled
         self._replies: queue.SimpleQueue[tuple[Job, Reply, Future[None]] | None] = queue.SimpleQueue()
         self._replier: threading.Thread | None = None
@@ -152,8 +153,12 @@ class Server:
             pass
         self._pump.stop()
         self._replies.put(None)
-        if self._loop_thread is not None and self._loop is not None and self._loop_thread.is_alive():
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        if self._loop_thread is not None and self._loop is not None:
+            with self._lock:
+                told, self._loop_told = self._loop_told, True
+            # Of several threads that close, one: a second word would interrupt how the loop ends.
+            if not told and self._loop_thread.is_alive():
+                self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop_thread.join(CLOSE_S)
 
     def __enter__(self) -> Self:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from spindle.cli import typed
 from spindle.cli.common import (
     Amount,
     Target,
@@ -82,6 +83,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
                 if sys.stderr.isatty() and not as_json:
                     click.echo("\r\x1b[K", err=True, nl=False)
                 lost, refused, seen = recorder.lost, recorder.refused, len(recorder.topics)
+                untold = sorted(recorder.untold)
             writer.close({"lost": str(sum(lost.values())), **{f"lost.{name}": str(n) for name, n in lost.items()}})
         finally:
             writer.abandon()
@@ -92,6 +94,8 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
     else:
         note(f"{writer.messages:,} messages of {seen} topics ({bytes_text(writer.bytes)}) in {duration_text(seconds)}, "
              f"written to {out}")
+    for name in untold:
+        note(f"{name} is recorded without a schema, as bytes: {typed.UNTOLD}")
     for name, number in lost.items():
         note(f"{name}: {number:,} messages lost, this command was slower than the writers (--keep-all makes them wait)")
     if refused:

@@ -222,11 +222,16 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
     if as_json:
         print_json({"messages": player.count, "bytes": player.bytes, "seconds": round(seconds, 3), "rounds": rounds,
                     "left_out": player.skipped + lanes.refused, "torn_sets": lanes.torn, "resent": player.resent,
-                    "delivered": delivered, "problems": [file.problem for file in cut]})
+                    "delivered": delivered, "problems": [file.problem for file in cut],
+                    "damaged": sum(len(file.damaged) for one in opened for file in one)})
     else:
         note(f"{player.count:,} messages ({bytes_text(player.bytes)}) played in {duration_text(seconds)}")
     if player.skipped + lanes.refused:
         note(f"{player.skipped + lanes.refused:,} messages were left out: they are none of their topics' types")
+    for file in (file for one in opened for file in one if file.damaged):
+        count = len(file.damaged)
+        note(f"{file.path}: {count:,} {'chunk is' if count == 1 else 'chunks are'} damaged, the first at byte "
+             f"{min(file.damaged):,}, and left out")
     if lanes.torn:
         note(f"{lanes.torn:,} coherent sets were left out: the files have only a part of them")
     if not delivered:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 ORDER_GROUP = "order group"  # the type of a node's topic that holds several of the DDS layer
 TAKE_MAX = 256
 SHOWN_ELEMENTS_MAX = 64  # of a long array, for people
+UNTOLD = ("nobody who has it open says what that is: its type is known while a program of the DDS API reads or writes "
+          "it, unless IDL has no word for a member of it (`list[...]`, `dict` or `bytes`; `sequence[...]` has one)")
 
 
 def order_of(session: Session, topic: str) -> str:
@@ -63,9 +65,8 @@ def chosen(session: Session, topic: str, type_name: str) -> tuple[TopicType, str
     if found:
         raise TopicMismatch(f"topic {topic!r} carries {found[0].name}, and {found[0].reason}")
     raise TopicMismatch(
-        f"topic {topic!r} carries {type_name}, and nobody who has it open says what that is: its type is known while a "
-        "program of the DDS API reads or writes it. `spindle sub --format hex` prints the bytes, `spindle pub --force` "
-        "writes some, which readers refuse unless they are of their type")
+        f"topic {topic!r} carries {type_name}, and {UNTOLD}. `spindle sub --format hex` prints the bytes, `spindle pub "
+        "--force` writes some, which readers refuse unless they are of their type")
 
 
 @contextlib.contextmanager

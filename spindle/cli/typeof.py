@@ -42,9 +42,7 @@ def typeof(target: Target, topic: str, as_json: bool) -> int:
         if name == ports.OPAQUE_TYPE:
             click.echo("bytes")
             return 0
-        raise TopicMismatch(
-            f"topic {topic!r} carries {name}, and nobody who has it open says what that is: its type is known while a "
-            "program of the DDS API reads or writes it")
+        raise TopicMismatch(f"topic {topic!r} carries {name}, and {typed.UNTOLD}")
     for number, one in enumerate(found):
         if number:
             click.echo()

@@ -147,6 +147,7 @@ class Observer:
         counters = session.counters().snapshot()
         before = self._look
         endpoints, ends, apart = (before.endpoints, before.ends, before.apart) if before is not None else ((), (), ())
+        by_topic: Any = {} if before is None else before.by_topic
         due = now_s - self._endpoints_s >= (ENDPOINTS_PAUSE_S if self._dirty else ENDPOINTS_EVERY_S)
         if due or before is None:
             self._dirty, self._endpoints_s = False, now_s
@@ -154,6 +155,9 @@ class Observer:
             if listed != endpoints:
                 endpoints, ends = listed, tuple(matching.ends(listed))
                 apart = tuple(matching.incompatible(ends))
+                by_topic = {}
+                for one in listed:
+                    by_topic.setdefault(one.topic, []).append(one)
         if now_s - self._told_s >= 1.0 or before is None or status.get("view_id") != before.status.get("view_id"):
             self._told_s = now_s
             self._take_happenings(session)
@@ -171,7 +175,8 @@ class Observer:
             self._number, self._version, utc_s, status,
             {"id": session.node_id, "domain": session.domain_id, "pid": session.node_pid, "embedded": session.embedded,
              "beside": session.beside_node}, endpoints, ends, apart, counters, figures,
-            {node: about for node, about in self.happenings.missing.items() if utc_s - about["time"] < MISSING_S})
+            {node: about for node, about in self.happenings.missing.items() if utc_s - about["time"] < MISSING_S},
+            by_topic=by_topic)
         return self._look
 
     def _take_happenings(self, session: Session) -> None:

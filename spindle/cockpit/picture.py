@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spindle.cockpit.matching import End
@@ -49,6 +49,7 @@ class Look:
     status     as Session.status() tells, and of topics that nobody reads at the node what another one tells
     node       id, domain_id, pid, embedded, beside_node of the session
     endpoints, ends, apart   announced in the group, and what doesn't go together (matching)
+    by_topic   endpoints by topic: of many topics each has few
     figures    by topic
     missing    members that were lost and haven't come back: node id -> {"time", "why"}
     gone       why there is no node to look at; empty if there is
@@ -66,6 +67,7 @@ class Look:
     figures: dict[str, TopicFigures] = dataclasses.field(default_factory=dict)
     missing: dict[int, dict[str, Any]] = dataclasses.field(default_factory=dict)
     gone: str = ""
+    by_topic: Mapping[str, Sequence[Endpoint]] = dataclasses.field(default_factory=dict)
 
 
 def _short(value: float | None) -> float | None:
@@ -107,18 +109,20 @@ def _nodes(members: list[dict[str, Any]]) -> str:
 def state(look: Look, may_see: MaySee, sees_all: bool) -> dict[str, Any]:
     """What changes seldom."""
     status = look.status
-    by_topic: dict[str, tuple[list[Any], list[Any]]] = {}
+    by_topic: dict[str, tuple[list[Any], list[Any], set[str]]] = {}
     for one in look.ends:
-        by_topic.setdefault(one.topic, ([], []))[not one.is_writer].append(one.shown())
+        writers, readers, channels = by_topic.setdefault(one.topic, ([], [], set()))
+        (writers if one.is_writer else readers).append(one.shown())
+        channels.add(one.channel)
     topics = []
     for one in status.get("topics", ()):
         if may_see(one["name"]):
-            writers, readers = by_topic.get(one["name"], ((), ()))
+            writers, readers, channels = by_topic.get(one["name"], ([], [], set()))
             topics.append({
                 "id": one["topic_id"], "name": one["name"], "type": one["type_name"], "level": one["level"],
                 "size_max": one["size_max"], "window": one["window"], "members": one["members"],
                 "senders": one["senders"], "writers": list(writers), "readers": list(readers),
-                "channels": sorted({end.channel for end in look.ends if end.topic == one["name"]})})
+                "channels": sorted(channels)})
     applications = status.get("applications", ())
     if not sees_all:
         applications = [{**one, **{kind: [topic for topic in one[kind] if may_see(topic)]
@@ -159,7 +163,7 @@ def held(look: Look, may_see: MaySee) -> list[dict[str, Any]]:
     for topic in look.status.get("topics", ()):
         if "stability" not in topic or not may_see(topic["name"]):
             continue
-        for one in holders(topic, look.endpoints):
+        for one in holders(topic, look.by_topic.get(topic["name"], ())):
             found.append({"topic": topic["name"], "node": one.node_id, "behind": one.behind, "received": one.receives,
                           "readers": [f"{name} (process {pid})" if pid else name for name, pid in one.readers],
                           "text": str(one)})

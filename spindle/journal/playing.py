@@ -93,6 +93,7 @@ class PlayedFile:
                  ) -> None:
         self.path, self._files = Path(path), files or OsFiles()
         self.kind, self.problem = OTHER, ""
+        self.damaged: set[int] = set()  # where chunks begin that messages() has skipped
         self.about: dict[str, str] = {}
         self.channels: dict[int, PlayedChannel] = {}
         self.counts: dict[int, int] = {}
@@ -286,6 +287,7 @@ class PlayedFile:
                 except JournalError:
                     if not skip_damaged:
                         raise
+                    self.damaged.add(part.offset)
                     continue
                 if len(heap) > len(found):
                     for one in found:

@@ -6,6 +6,7 @@ Method: topics on one and two embedded nodes; the agreed specification is asked 
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from dds import DataReader, DataWriter, DDSException, Domain, DomainParticipant, Policy, Qos, Topic
@@ -153,6 +154,39 @@ def test_two_nodes_agree_on_the_first_definition(two_nodes):
     assert wait_until(lambda: other.spec).level == Level.VOLATILE
     with pytest.raises(DDSException, match="level is VOLATILE in the group, you want UNORDERED"):
         Topic(two, "topic", bytes, qos=BEST_EFFORT)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ((np.dtype([("a", "f8")]), {}), (np.dtype([("a", "f8"), ("b", "i4")]), {})),
+    ((bytes, {}), (Message, {})),
+    ((bytes, {"qos": RELIABLE}), (bytes, {"qos": TRANSIENT_LOCAL})),
+    ((bytes, {"size_max": 100}), (bytes, {"size_max": 200}))], ids=["a field more", "type", "level", "size"])
+def test_what_nobody_has_open_is_declared_anew(two_nodes, old, new):
+    """As after an edit of a program, which was stopped. While it runs, the other is told both definitions; who only
+    looks for a topic changes none."""
+    one, two = two_nodes
+    with Topic(one, "topic", old[0], **old[1]) as topic, DataWriter(one, topic):
+        wait_until(lambda: any(info.members for info in two.session.topics()))
+        with pytest.raises(DDSException, match=r"is .+ in the group, you want .+ declared anew as soon as no"):
+            Topic(two, "topic", new[0], **new[1])
+    wait_until(lambda: not any(info.members for info in two.session.topics()))
+    if old[0] is not new[0]:
+        with pytest.raises(DDSException, match="in the group, you want"):
+            two.find_topic("topic", new[0])
+    topic = Topic(two, "topic", new[0], **new[1])
+    reader, writer = DataReader(two, topic), DataWriter(two, topic)
+    sample = Message("x") if new[0] is Message else b"x" if new[0] is bytes else np.zeros(1, new[0])[0]
+    writer.write(sample)
+    assert reader.take_one(timeout=LONG) == sample
+
+
+def test_the_topics_of_a_participant_have_one_definition(participant):
+    """Also while none of them has a reader or writer."""
+    first = Topic(participant, "topic", bytes, qos=RELIABLE)
+    with pytest.raises(DDSException, match="a Topic of this participant has it"):
+        Topic(participant, "topic", bytes, qos=TRANSIENT_LOCAL)
+    first.close()
+    assert Topic(participant, "topic", bytes, qos=TRANSIENT_LOCAL).spec.level == Level.VOLATILE
 
 
 def test_logged_topics_are_kept_on_disk(tmp_path):

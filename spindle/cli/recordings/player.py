@@ -170,21 +170,25 @@ class Player:
         if topic is None:
             order = self._rename(lane.order) if lane.order else ""
             known = next((one for one in self._session.topics() if one.spec.name == (order or name)), None)
-            size_max, policies = 0, ()
-            if known is None:
-                size_max = self._size_max or lane.size_max or max(largest(lane), 1)
-                policies = LEVEL_QOS[self._level or lane.level or "atomic"]
-            elif self._level is not None and self._level != LEVELS[int(known.spec.level)]:
+            if known is not None and self._level not in (None, LEVELS[int(known.spec.level)]):
                 raise TopicMismatch(f"topic {name!r} is {known.spec.level.name.lower()} in the group, not "
                                     f"{self._level}: leave --level out to play onto it as it is")
             try:
-                topic = dds.Topic(self._within, name, form.data_type, dds.Qos(*policies), keys=form.keys, order=order,
-                                  size_max=max(size_max - ROOM, 0) if lane.order else size_max)
+                topic = self._made(lane, form, name, order, 0, ()) if known is not None else None
+                if topic is None or topic.spec is None:  # or one of another type, which nobody has open any more
+                    size_max = self._size_max or lane.size_max or max(largest(lane), 1)
+                    level = self._level or lane.level or "atomic"
+                    topic = self._made(lane, form, name, order, size_max, LEVEL_QOS[level])
             except dds.DDSException as error:
                 raise TopicMismatch(f"topic {name!r} can't be played onto: {error.msg}. Play onto one of another name "
                                     f"with --rename {lane.topic}=NEW") from error
             self._topics[name, form] = topic
         return topic
+
+    def _made(self, lane: Lane, form: Form, name: str, order: str, size_max: int, policies: tuple[Any, ...]
+              ) -> Topic[Any]:
+        return dds.Topic(self._within, name, form.data_type, dds.Qos(*policies), keys=form.keys, order=order,
+                         size_max=max(size_max - ROOM, 0) if lane.order else size_max)
 
     def _writing(self, lane: Lane, form: Form, writer: int, inline: InlineQos) -> Writing:
         key = (lane, form, writer, inline)

@@ -102,6 +102,7 @@ class Recorder:
         self._news = threading.Event()
         self._refused: set[str] = set()
         self.topics: set[str] = set()  # of which messages were recorded
+        self.untold: set[str] = set()  # of these, those with messages whose type nobody has said
         self._listen()
 
     def __enter__(self) -> Recorder:
@@ -354,6 +355,8 @@ class Recorder:
                 self._metadata(track, topic, kind, said, keyed, place))
         self._writer.add(channel, info.sequence, at, said.source_ns or at, said.payload)
         self.topics.add(topic)
+        if kind is UNKNOWN and said.kind == SAMPLE:
+            self.untold.add(topic)
 
     def _metadata(self, track: Track, topic: str, kind: Kind, said: Said, keyed: bool, place: str) -> dict[str, str]:
         spec = track.info.spec

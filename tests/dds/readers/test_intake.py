@@ -268,12 +268,12 @@ def test_protobuf_messages_have_the_keys_that_the_topic_names(participant):
 
 def test_keys_are_agreed_on(two_nodes):
     one, two = two_nodes
-    Topic(one, "fixes", FIX, qos=Qos(Policy.Durability.Volatile), keys=["plane"])
-    wait_until(lambda: two.session.topics())
+    writer = DataWriter(one, Topic(one, "fixes", FIX, qos=Qos(Policy.Durability.Volatile), keys=["plane"]))
+    wait_until(lambda: any(info.members for info in two.session.topics()))
     for keys in ((), ("plane", "of.leg")):
         with pytest.raises(DDSException, match="type"):
             Topic(two, "fixes", FIX, keys=keys)
-    assert two.find_topic("fixes", FIX, keys=["plane"]).spec is not None
+    assert two.find_topic("fixes", FIX, keys=["plane"]).spec is not None and writer
 
 
 def test_keys_that_can_not_be(participant):

@@ -1,6 +1,7 @@
 """Goal: whatever a service's own code does, its server goes on and its callers hear what became of their calls.
 
-Method: a service whose methods raise what nobody expects, or return what can't be sent; a loop that the program closes.
+Method: a service whose methods raise what nobody expects, or return what can't be sent; a loop that the program closes;
+several threads that close it at the same moment.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import dataclasses
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -105,3 +107,18 @@ def test_a_cancelled_future_leaves_room_for_other_calls(participant) -> None:
             assert client.wait.future().cancel()
         assert client.add_later(1) == 2
         implementation.gate.set()
+
+
+def test_several_threads_may_close_a_server_at_once(participant) -> None:
+    """None is told of an error, nor does the thread of its coroutines end with one, which pytest would report."""
+    for _ in range(20):
+        server = Server(participant, Failing())
+        together = threading.Barrier(4)
+
+        def close(server: Server = server, together: threading.Barrier = together) -> None:
+            together.wait(20)
+            server.close()
+
+        with ThreadPoolExecutor(4) as pool:
+            for closed in [pool.submit(close) for _ in range(4)]:
+                closed.result(20)

@@ -25,6 +25,8 @@ import dds
 from dds.codecs.types import codec_for
 from dds.nodes.ways import HostNode
 from spindle.cli.recordings.rosmsg import class_of_message
+from spindle.group.levels import Level
+from spindle.group.topics import TopicSpec
 from spindle.journal.playing import PlayedFile
 from tests.spindle.cli.recordings.programs import (
     FIX,
@@ -323,7 +325,9 @@ def test_what_is_no_recording(cli: Cli, node: dds.DomainParticipant, tmp_path: P
 def test_a_topic_that_has_another_type_by_now(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
     out = tmp_path / "o.mcap"
     with dds.DomainParticipant.embedded(1) as before:
-        writers = [dds.DataWriter(before, dds.Topic(before, name, of)) for name, of in (("a", STATE), ("b", RECORD))]
+        kept = dds.Qos(dds.Policy.Durability.TransientLocal)
+        writers = [dds.DataWriter(before, dds.Topic(before, name, of, kept))
+                   for name, of in (("a", STATE), ("b", RECORD))]
         with recording(["a", "b"], out, before, ["a", "b"], "--domain", 1):
             written(writers[0], a_state(1))
             written(writers[1], (1, 1))
@@ -334,9 +338,16 @@ def test_a_topic_that_has_another_type_by_now(cli: Cli, node: dds.DomainParticip
     another = dds.DataReader(node, dds.Topic(node, "b", np.dtype([("time", "i8")])))
     result = cli("replay", out, "--topics", "b")
     assert result.code == 1 and "topic 'b' has another type by now" in result.err
+    session = node._runtime.session
+    session.declare_topic(TopicSpec("c", "numpy(time:i8)"))
+    with session.open_writer("c"):  # by a program without the DDS API, which says no type
+        result = cli("replay", out, "--topics", "b", "--rename", "b=c")
+        assert result.code == 1 and "topic 'c' can't be played onto" in result.err and "--rename b=NEW" in result.err
     another.close()
-    result = cli("replay", out, "--topics", "b")  # nobody has it open, and the group has it all the same
-    assert result.code == 1 and "topic 'b' can't be played onto" in result.err and "--rename b=NEW" in result.err
+    wait_until(lambda: not any(info.members for info in session.topics() if info.spec.name == "b"))
+    played(cli, out, "--topics", "b")  # nobody has it open any more
+    spec = next(info for info in session.topics() if info.spec.name == "b").spec
+    assert (spec.type_name, spec.level) == ("numpy(time:f8,feet:f4)", Level.VOLATILE)  # as it was recorded
     played(cli, out, "--topics", "a", "--rename", "a=a_old")
     assert not reader.take(9)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dds
+from dds.idl import make_idl_struct
 from spindle.journal.recording import RecordingWriter
 from tests.spindle.cli.recordings.programs import played, recording, written
 from tests.spindle.cli.support import Cli
@@ -86,3 +87,34 @@ def test_what_means_nothing_is_said(cli: Cli, node: dds.DomainParticipant, file:
     with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
         result = played(cli, file, "--bytes", "--speed", "0", "--topics", BRACKETS, "--topics", "more/*", "--json")
     assert result.json["messages"] == 10 and "--topics more/*: no topic" in result.err
+
+
+def test_what_is_left_out_because_it_is_damaged_is_said(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    writer = RecordingWriter(tmp_path / "d.mcap", {}, "none")
+    channel = writer.channel(BRACKETS, None, {})
+    for number in range(30):
+        writer.add(channel, number, number * 10**6, number * 10**6, b"%04d" % number)
+        if number % 10 == 9:
+            writer.flush()
+    writer.close()
+    data = bytearray(writer.path.read_bytes())
+    data[data.index(b"0015")] ^= 0xFF
+    writer.path.write_bytes(data)
+    with dds.DataReader(node, dds.Topic(node, BRACKETS, bytes)):
+        assert cli("replay", writer.path, "--bytes").code == 10
+        result = cli("replay", writer.path, "--bytes", "--skip-damaged")
+    assert result.code == 0 and "20 messages" in result.err
+    assert "1 chunk is damaged, the first at byte" in result.err and "left out" in result.err
+
+
+def test_a_type_that_no_schema_can_say(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """It is recorded as the bytes that it is, and whoever records it hears so, and why, before he needs the file."""
+    listed = make_idl_struct("Listed", "flight.Listed", {"values": list[int]})
+    topic = dds.Topic(node, "listed", listed, qos=dds.Qos(dds.Policy.Durability.TransientLocal))
+    writer = dds.DataWriter(node, topic)
+    written(writer, listed([1, 2]))
+    result = cli("record", "listed", "-o", tmp_path / "listed.mcap", "--history", "--count", 1)
+    assert writer and result.code == 0 and "1 messages of 1 topics" in result.err
+    assert "listed is recorded without a schema" in result.err and "`sequence[...]` has one" in result.err
+    result = cli("typeof", "listed")
+    assert result.code == 1 and "`sequence[...]` has one" in result.err
