@@ -8,6 +8,7 @@ from datetime import datetime
 import click
 
 SPAN_MAX_S = 1e10  # three centuries
+_FRACTION = re.compile(r"(?<=:\d\d)\.(\d+)")
 _SPAN = re.compile(r"(?:(?:(\d+):)?(\d+):)?(\d+(?:\.\d+)?)\Z")
 
 
@@ -60,14 +61,18 @@ def span(text: str) -> float | None:
     if not found:
         return None
     hours, minutes, seconds = found.groups()
+    if (minutes is not None and float(seconds) >= 60) or (hours is not None and float(minutes) >= 60):
+        return None
     total = float(hours or 0) * 3600 + float(minutes or 0) * 60 + float(seconds)
     return total if total < SPAN_MAX_S else None
 
 
 def moment(text: str) -> int | None:
     """UTC ns; None for what is none. Without a zone it is local time."""
-    try:
-        at = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
+    if text.endswith(("Z", "z")):
+        text = text[:-1] + "+00:00"
+    try:  # until Python 3.11 a fraction has 3 digits or 6
+        at = datetime.fromisoformat(_FRACTION.sub(lambda found: f".{found[1][:6]:0<6}", text, count=1))
         return int(at.timestamp()) * 10**9 + at.microsecond * 1000
     except (ValueError, OverflowError):  # the year 1 has no moment everywhere
         return None
