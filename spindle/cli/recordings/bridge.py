@@ -317,7 +317,7 @@ class Bridge(Recorder):
         text = f"{name} is not shown: {error}"
         note(text)
         if isinstance(error, AccessDenied):
-            self._refused.add(name)
+            self._refused[name] = error
         if self._server is not None:
             self._server.publish_status(text, foxglove.StatusLevel.Warning, None)
         self._forget(name)

@@ -100,7 +100,7 @@ class Recorder:
         self._stopping = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._news = threading.Event()
-        self._refused: set[str] = set()
+        self._refused: dict[str, SpindleError] = {}  # topics that could not be opened, and why
         self.topics: set[str] = set()  # of which messages were recorded
         self.untold: set[str] = set()  # of these, those with messages whose type nobody has said
         self._listen()
@@ -150,15 +150,18 @@ class Recorder:
             name = info.spec.name
             if name in self.tracks:
                 self._learn(self.tracks[name])
-            elif name not in self._refused and self._wants_track(info):
+            elif not isinstance(self._refused.get(name), AccessDenied) and self._wants_track(info):
                 try:
                     track = Track(info, self._reader(self._session, info))
                 except SpindleError as error:
                     if self._session.gone or (name in self._patterns and not isinstance(error, TopicUnknown)):
                         raise
-                    self._refused.add(name)
-                    note(f"{name} is not recorded: {error}")
+                    if str(error) != str(self._refused.get(name)):
+                        note(f"{name} is not recorded: {error}")
+                    self._refused[name] = error  # unless the rules forbid it, it is tried again when something happens
                     continue
+                if self._refused.pop(name, None) is not None:
+                    note(f"{name} is recorded from now on")
                 self._open.enter_context(track.handle)
                 self.tracks[name] = track
                 self._learn(track)
@@ -428,6 +431,7 @@ class Recorder:
             track.lost_before += int(track.handle.log.lost)
             track.handle, track.after = self._open.enter_context(handle), None
         self._session = session
+        self._refused.clear()  # this node may have other rules
         self._listen()
         note(f"goes on at node {session.node_id}" + (
             f"; something may be missing in between of {', '.join(missing)}" if missing else ""))

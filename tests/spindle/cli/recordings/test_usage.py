@@ -5,11 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dds
 from dds.idl import make_idl_struct
+from spindle.cli.common import Target
+from spindle.cli.recordings.recorder import Recorder
+from spindle.errors import AccessDenied, NoResources
 from spindle.journal.recording import RecordingWriter
 from tests.spindle.cli.recordings.programs import played, recording, written
 from tests.spindle.cli.support import Cli
@@ -118,3 +122,30 @@ def test_a_type_that_no_schema_can_say(cli: Cli, node: dds.DomainParticipant, tm
     assert "listed is recorded without a schema" in result.err and "`sequence[...]` has one" in result.err
     result = cli("typeof", "listed")
     assert result.code == 1 and "`sequence[...]` has one" in result.err
+
+
+def test_a_topic_that_can_t_be_opened_is_tried_again(node: dds.DomainParticipant, tmp_path: Path,
+                                                     monkeypatch: pytest.MonkeyPatch,
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    """When something has happened since, unless the rules forbid it; it is said once, and that it is recorded now."""
+    opened, errors = Recorder._reader, {"late": [NoResources("no descriptor is left")] * 2, "secret": [
+        AccessDenied("no rule lets you")]}
+
+    def reader(self: Recorder, session: Any, info: Any, **more: Any) -> Any:
+        asked.append(info.spec.name)
+        if left := errors[info.spec.name]:
+            raise left.pop()
+        return opened(self, session, info, **more)
+
+    asked: list[str] = []
+    monkeypatch.setattr(Recorder, "_reader", reader)
+    written = [dds.DataWriter(node, dds.Topic(node, name, bytes)) for name in errors]
+    writer = RecordingWriter(tmp_path / "r.mcap", {})
+    with Recorder(Target(), node._runtime.session, ["*"], writer, False, False, False) as recorder:
+        for _ in range(4):
+            recorder.look()
+        assert set(recorder.tracks) == {"late"} and sorted(asked) == ["late"] * 3 + ["secret"] and written
+    writer.close()
+    said = capsys.readouterr().err
+    assert said.count("late is not recorded: no descriptor is left") == 1 and said.count("secret is not recorded") == 1
+    assert said.count("late is recorded from now on") == 1
