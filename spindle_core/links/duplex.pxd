@@ -35,6 +35,7 @@ cdef class Listening:
     cdef uint32_t n_duplexes
     cdef object epoll
     cdef int poller
+    cdef bint gone               # the session has ended
 
     cdef bint has_news(self) noexcept nogil
     cdef void lie_down(self) noexcept nogil

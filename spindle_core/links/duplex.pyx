@@ -15,7 +15,7 @@ Rules:
 """
 import select
 
-from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
+from libc.errno cimport EAGAIN, EINTR, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport (
@@ -31,7 +31,7 @@ from spindle_core.events cimport (
     EDGES_MAX,
     MSG_DONTWAIT,
     MSG_NOSIGNAL,
-    SHUT_RD,
+    SHUT_RDWR,
     c_close,
     c_recv,
     c_send,
@@ -86,8 +86,11 @@ cdef void ring_other(duplex_t *d) noexcept nogil:
     if not sleep & 1 or sleep == d.rung or d.end < 0:
         return
     d.rung = sleep
-    if c_send(d.end, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 and errno != EAGAIN and (
-            errno != ENOBUFS):
+    if c_send(d.end, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 or errno == EAGAIN:
+        return
+    if errno == ENOBUFS or errno == ENOMEM:
+        d.rung = 0               # what is put next rings again
+    else:
         d.over = 1
 
 
@@ -126,7 +129,11 @@ cdef class Duplex:
         cdef bint taken
         if length > LINK_INLINE_MAX:
             raise ValueError(f"a message of {length} bytes: {LINK_INLINE_MAX} are the limit")
-        if d.over or d.end < 0 or not has_room(d, boxed(<uint32_t>head)):
+        if d.over or d.end < 0:
+            return False
+        if not has_room(d, boxed(<uint32_t>head)):
+            if u64_load_acquire(&d.other.closed):
+                d.over = 1       # there never will be any
             return False
         put_at(d.own.ring, DUPLEX_RING_SIZE, d.put, <char *>&head, HEAD_SIZE)
         put_at(d.own.ring, DUPLEX_RING_SIZE, d.put + HEAD_SIZE, <char *>&number, 8)
@@ -147,10 +154,14 @@ cdef class Duplex:
     def take(self):
         """The next message as (number, bytes); None: there is none."""
         cdef duplex_t *d = &self.state
+        # In this order: what it has put before it ended is taken first.
+        cdef bint closed = u64_load_acquire(&d.other.closed) != 0
         cdef uint64_t end = u64_load_acquire(&d.other.put), number
         cdef int length
+        if d.gone:
+            return None          # the other side has been told that nothing is taken any more
         if end == d.taken:
-            if u64_load_acquire(&d.other.closed):
+            if closed:
                 d.over = 1
             return None
         length = next_length(d.other.ring, DUPLEX_RING_SIZE, d.taken, end, LINK_INLINE_MAX + 8)
@@ -242,10 +253,14 @@ cdef class Duplex:
         self.rise()
 
     def mark_gone(self):
-        """The session has ended: whoever waits wakes up, and each later wait ends at once. Any thread may call this."""
+        """The session has ended: whoever waits wakes up, each later wait ends at once, and nothing is taken any more;
+        the other side hears of that. Any thread may call this. In a child of the program it closes the child's copy of
+        the descriptor alone: otherwise nobody would hear of the parent's end while the child lives."""
         self.state.gone = 1
-        if self.forks == forks and self.state.end >= 0:    # otherwise the end is the parent's
-            c_shutdown(self.state.end, SHUT_RD)
+        if self.forks != forks:
+            self.close()
+        elif self.state.end >= 0:
+            c_shutdown(self.state.end, SHUT_RDWR)
 
     def close(self):
         """Says that it takes nothing any more, and gives its descriptor back. Idempotent."""
@@ -288,6 +303,14 @@ cdef class Listening:
         self.known.append(duplex)
         self.duplexes[self.n_duplexes] = &duplex.state
         self.n_duplexes += 1
+        if self.gone:
+            duplex.mark_gone()
+
+    def mark_gone(self):
+        """The session has ended: that of all duplexes. Any thread may call this."""
+        self.gone = True
+        for duplex in tuple(self.known):
+            duplex.mark_gone()
 
     def remove(self, Duplex duplex not None):
         """Closes it, too."""
