@@ -105,6 +105,20 @@ cdef void hear(duplex_t *d) noexcept nogil:
         d.over = 1
 
 
+cdef inline uint64_t next_spin(spins_t *s, double spin_s) noexcept nogil:
+    """How long to look before a sleep, ns: 0 as many times as earlier looks have found nothing. Where both programs
+    have one processor, or all are busy, the other one needs it."""
+    if s.skipped:
+        s.skipped -= 1
+        return 0
+    return <uint64_t>(spin_s * 1e9)
+
+
+cdef inline void has_spun(spins_t *s, bint found) noexcept nogil:
+    s.next = 0 if found else min(2 * s.next + 1, <uint32_t>SKIPPED_MAX)
+    s.skipped = s.next
+
+
 cdef class Duplex:
     """`side`: 0 of who has asked for it, 1 of who listens. Takes over the descriptor, whatever happens.
 
@@ -193,11 +207,13 @@ cdef class Duplex:
     def wait(self, double timeout_s, double spin_s=0.0, uint32_t room=0, bint messages=True):
         """Blocks until there is a message (unless not `messages`), or room for one of `room` bytes (0: nobody wants
         any), or the duplex or the session is over (True); or for `timeout_s` seconds (False). It looks for `spin_s`
-        seconds before it sleeps. A signal ends the wait: False, or what its handler raises."""
+        seconds before it sleeps, unless that was in vain lately. A signal ends the wait: False, or what its handler
+        raises."""
         cdef duplex_t *d = &self.state
         cdef uint64_t now = monotonic_ns()
-        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
-        cdef bint found = False
+        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9)
+        cdef uint64_t busy_until = now + next_spin(&self.state.spins, spin_s)
+        cdef bint found = False, spins = False
         cdef pollfd rung
         cdef int n
         with nogil:
@@ -207,8 +223,12 @@ cdef class Duplex:
                 if found or now >= until:
                     break
                 if now < busy_until:
+                    spins = True
                     cpu_relax()
                     continue
+                if spins:
+                    has_spun(&self.state.spins, False)
+                    spins = False
                 self.lie_down(room)
                 if not self.has_news(room, messages):
                     rung.fd, rung.events = d.end, POLLIN
@@ -219,6 +239,8 @@ cdef class Duplex:
                         found = self.has_news(room, messages)
                         break
                 self.rise()
+            if spins and found:
+                has_spun(&self.state.spins, True)
         return found
 
     cdef bint has_news(self, uint32_t room, bint messages) noexcept nogil:
@@ -368,8 +390,9 @@ cdef class Listening:
     def wait(self, double timeout_s, double spin_s=0.0):
         """As that of a duplex."""
         cdef uint64_t now = monotonic_ns()
-        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
-        cdef bint found = False
+        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9)
+        cdef uint64_t busy_until = now + next_spin(&self.spins, spin_s)
+        cdef bint found = False, spins = False
         cdef int n = 0
         with nogil:
             while True:
@@ -378,12 +401,18 @@ cdef class Listening:
                 if found or now >= until or n < 0:
                     break
                 if now < busy_until:
+                    spins = True
                     cpu_relax()
                     continue
+                if spins:
+                    has_spun(&self.spins, False)
+                    spins = False
                 self.lie_down()
                 if not self.has_news():
                     n = self.hear(<int>min((until - now + 999999) // 1000000, <uint64_t>1000000000))
                 self.rise()
+            if spins and found:
+                has_spun(&self.spins, True)
         return found
 
     # The parts of wait(), for who waits in another way and has another clock (the simulator).

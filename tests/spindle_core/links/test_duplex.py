@@ -119,6 +119,27 @@ def test_nobody_sleeps_through_a_message(pair: Pair, spin_s: float) -> None:
     thread.join()
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_who_looks_in_vain_does_so_seldom(pair: Pair, many: bool) -> None:
+    """The one that it waits for may need its processor. As soon as a look finds something, it is worth it again."""
+    waits = listening()
+    waits.add(pair.listens)
+
+    def has_looked() -> bool:
+        began = time.thread_time()
+        assert not (waits if many else pair.listens).wait(0.03, 0.02)
+        return time.thread_time() - began > 0.01
+
+    assert [has_looked() for _ in range(12)] == [True, False, True] + 3 * [False] + [True] + 5 * [False]
+    for _ in range(2):
+        assert not has_looked()
+    timer = threading.Timer(0.05, lambda: pair.asks.put(1, b"x"))
+    timer.start()
+    assert (waits if many else pair.listens).wait(10.0, 10.0) and pair.listens.take() == (1, b"x")
+    timer.join()
+    assert has_looked()
+
+
 def test_who_closes_is_heard_of_and_what_was_put_before_is_taken(pair: Pair) -> None:
     assert pair.asks.put(1, b"before")
     waited: list[bool] = []
