@@ -239,8 +239,8 @@ cdef class Duplex:
                         found = self.has_news(room, messages)
                         break
                 self.rise()
-            if spins and found:
-                has_spun(&self.state.spins, True)
+            if spins:
+                has_spun(&self.state.spins, found)
         return found
 
     cdef bint has_news(self, uint32_t room, bint messages) noexcept nogil:
@@ -411,8 +411,8 @@ cdef class Listening:
                 if not self.has_news():
                     n = self.hear(<int>min((until - now + 999999) // 1000000, <uint64_t>1000000000))
                 self.rise()
-            if spins and found:
-                has_spun(&self.spins, True)
+            if spins:
+                has_spun(&self.spins, found)
         return found
 
     # The parts of wait(), for who waits in another way and has another clock (the simulator).

@@ -122,13 +122,14 @@ def test_nobody_sleeps_through_a_message(pair: Pair, spin_s: float) -> None:
 @pytest.mark.parametrize("many", [False, True])
 def test_who_looks_in_vain_does_so_seldom(pair: Pair, many: bool) -> None:
     """The one that it waits for may need its processor. As soon as a look finds something, it is worth it again."""
-    waits = listening()
+    waits, at = listening(), LINE + SIDE + 2 * LINE + 32
+    bell = pair.bytes[at : at + 8]
     waits.add(pair.listens)
 
     def has_looked() -> bool:
-        began = time.thread_time()
-        assert not (waits if many else pair.listens).wait(0.03, 0.02)
-        return time.thread_time() - began > 0.01
+        sleeps = bytes(bell)
+        assert not (waits if many else pair.listens).wait(0.001, 10.0)
+        return bytes(bell) == sleeps  # all the time
 
     assert [has_looked() for _ in range(12)] == [True, False, True] + 3 * [False] + [True] + 5 * [False]
     for _ in range(2):
