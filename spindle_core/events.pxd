@@ -40,7 +40,7 @@ cdef extern from "sys/epoll.h" nogil:
     int epoll_ctl(int epoll_fd, int what, int fd, epoll_event *event)
 
 cdef extern from "sys/socket.h" nogil:
-    const int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD
+    const int MSG_DONTWAIT, MSG_NOSIGNAL, SHUT_RD, SHUT_RDWR
     ssize_t c_send "send"(int fd, const void *buffer, size_t n, int flags)
     ssize_t c_recv "recv"(int fd, void *buffer, size_t n, int flags)
     int c_shutdown "shutdown"(int fd, int how)

@@ -60,6 +60,7 @@ class _OpenLink:
         self.ring_end, self.heard = ring_end, heard
         self.port = 0  # the one that it is bound to, or the only one that it sends to; 0: any
         self.duplexes = 0  # that were made for it
+        self.asking = 0  # of these, those that are being made
         self.untaken: list[tuple[int, int, Loose]] = []  # of who listens: life and link of the other one, descriptors
 
 
@@ -108,7 +109,7 @@ class ApplicationLinks:
 
     async def asked_for_duplex(self, request: pb.Request) -> None:
         wanted = request.open_duplex
-        reply, fds = await self.open_duplex(wanted.link, wanted.port)
+        reply, fds = await self.open_duplex(wanted.link, wanted.port, wanted.over)
         with fds:
             self._answer(request, reply, fds)
 
@@ -237,9 +238,10 @@ class ApplicationLinks:
 
     # --- duplexes
 
-    async def open_duplex(self, number: int, port: int) -> tuple[pb.Reply, Loose]:
+    async def open_duplex(self, number: int, port: int, over: int) -> tuple[pb.Reply, Loose]:
         """The reply, and the descriptors of one side, where there is a duplex to be had between that link and whoever
-        listens at the port of its node. Raises ConfigError, AccessDenied, NoResources."""
+        listens at the port of its node. `over`: so many that it had have ended. Raises ConfigError, AccessDenied,
+        NoResources."""
         from spindle_core.links.duplex import PAGE_SIZE
 
         opened = self._open.get(number)
@@ -249,6 +251,7 @@ class ApplicationLinks:
             raise ConfigError(f"port {port}: must be between 1 and {PORTS_MAX}")
         if opened.port != port and (opened.port or not self._permissions.may_publish(ANY_PORT)):
             raise AccessDenied(f"link {number:#x} may not send to port {port}: name the port when it is opened")
+        self._give_duplexes(opened, min(over, opened.duplexes - opened.asking))
         node_id = node_of(opened.life)
         if self._links.duplexes.is_elsewhere(node_id):
             return pb.Reply(duplex=pb.DuplexOpened(elsewhere=True)), Loose()
@@ -259,19 +262,26 @@ class ApplicationLinks:
         if self._quota is not None:
             self._quota.take_region(PAGE_SIZE)
         opened.duplexes += 1
+        opened.asking += 1
         opened.bytes += PAGE_SIZE
         fds = Loose()
         try:
             fds = await self._links.duplexes.open(node_id, port, number)
         finally:
+            opened.asking -= 1
             if self._open.get(number) is not opened:  # closed meanwhile, with all that it had
                 fds.close()
             elif not fds.all():
-                opened.duplexes -= 1
-                opened.bytes -= PAGE_SIZE
-                if self._quota is not None:
-                    self._quota.give_region(PAGE_SIZE)
+                self._give_duplexes(opened, 1)
         return pb.Reply(duplex=pb.DuplexOpened()), fds
+
+    def _give_duplexes(self, opened: _OpenLink, count: int) -> None:
+        from spindle_core.links.duplex import PAGE_SIZE
+
+        opened.duplexes -= count
+        opened.bytes -= count * PAGE_SIZE
+        if self._quota is not None:
+            self._quota.give_region(count * PAGE_SIZE)
 
     async def _offer_duplex(self, opened: _OpenLink, life: int, link: int) -> Loose:
         """One for that link, with the program that listens: none where that has not come for earlier ones, or has as

@@ -40,12 +40,13 @@ class Port(Protocol):
     def mark_gone(self) -> None: ...
 
 
-class _Call:
+class Call:
     """One request that waits for its answer."""
 
-    __slots__ = ("answered", "error", "frame", "reply")
+    __slots__ = ("answered", "error", "frame", "number", "reply")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.number = number
         self.answered = threading.Event()
         self.reply: pb.Reply | None = None
         self.frame: Frame | None = None
@@ -63,7 +64,7 @@ class Channel:
         self._pid = os.getpid()
         self._forked = False
         self._lock = threading.RLock()  # reentrant: the garbage collector may close() while we hold it
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, Call] = {}
         self._ports: dict[int, Port] = {}
         self._to_close: deque[dict[str, Any]] = deque()  # requests to end what nobody waits for, not yet sent
         self._number = 0
@@ -87,13 +88,27 @@ class Channel:
 
         Raises the error that the node answers with, TimeoutError, or NodeStopped once the channel has ended.
         """
+        call = self.begin(timeout_s, **body)
+        if not call.answered.wait(timeout_s):
+            with self._lock:
+                late = self._calls.pop(call.number, None)
+            if late is not None:
+                raise TimeoutError(f"{self.label} did not answer {next(iter(body))} within {timeout_s:g} s; "
+                                   "it may be waiting for a view change (see `spindle status`)")
+            call.answered.wait()  # the answer came in this very moment
+        return self.answer_to(call)
+
+    def begin(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: object) -> Call:
+        """Send a Request, whose answer `answer_to()` returns once it is `answered`; until then, `give_up()`.
+
+        Raises TimeoutError where it could not be sent, or NodeStopped once the channel has ended.
+        """
         from spindle.proto import attach_pb2 as pb
 
         self.check()
-        call = _Call()
         with self._lock:
             self._number = number = self._number % 0xFFFFFFFF + 1
-            self._calls[number] = call
+            self._calls[number] = call = Call(number)
         try:
             self._conn.send(pb.Request(number=number, **body).SerializeToString(), timeout_s=timeout_s)  # type: ignore[arg-type]
         except (SpindleError, TimeoutError) as error:
@@ -111,19 +126,24 @@ class Channel:
             self._send_closes()
         if self._end_error is not None:  # ended between check() and registering: nobody would wake us
             call.answered.set()
-        if not call.answered.wait(timeout_s):
-            with self._lock:
-                late = self._calls.pop(number, None)
-            if late is not None:
-                raise TimeoutError(f"{self.label} did not answer {next(iter(body))} within {timeout_s:g} s; "
-                                   "it may be waiting for a view change (see `spindle status`)")
-            call.answered.wait()  # the answer came in this very moment
+        return call
+
+    def answer_to(self, call: Call) -> tuple[pb.Reply, Frame]:
+        """Of a call that is answered: its reply, whose descriptors the caller must take. Raises the error that the node
+        answers with, or NodeStopped once the channel has ended."""
         if call.error is not None:
             raise call.error
         if call.reply is None or call.frame is None:
             self.check()
             raise NodeStopped(f"{self.label} is gone")
         return call.reply, call.frame
+
+    def give_up(self, call: Call) -> None:
+        """Nobody wants its answer any more, which may have come. What that opens is to be closed by the caller."""
+        with self._lock:
+            self._calls.pop(call.number, None)
+        if call.frame is not None:
+            call.frame.close_fds()
 
     def add_port(self, number: int, port: Port) -> None:
         """From now on `port` is marked gone when the channel ends; at once if it has."""

@@ -36,6 +36,7 @@ SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a pr
 # that go through the pools it doesn't: whoever has to act on them needs the processor more.
 SPIN_S = 50e-6
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
+LOOK_S = 0.001  # a program that was called so shortly before is taken to be there: to ask costs a system call
 LAST_S = 0.01  # for what is still on its way when a link is closed
 IDLE_MAX = 32  # links of a session that are kept for the next ones
 REGIONS_MAX = 64  # of a link
@@ -269,6 +270,7 @@ class Link:
         self._pending = False  # the last request may use the link's memory
         self._calling = 0  # the call that is waited for
         self._answer: bytes | None = None
+        self._put_until_s = 0.0  # of the last message that went straight
 
     def region(self, name: str, *, change: bool = False) -> Region:
         """A region of that node by name; with `change` also to write it or to change its words.
@@ -378,10 +380,11 @@ class Link:
     def send(self, data: bytes, port: int = 0, *, to: int = 0, call: int = 0) -> None:
         """A message to a port of the node, or to the link `to` there; returns when the receiver has room for it and it
         lies there. Raises LinkError ("nobody" where nobody listens), TimeoutError where the receiver takes nothing."""
-        if port and not to and self._put(port, data, call, time.monotonic() + self.timeout_s) is not None:
+        until_s = time.monotonic() + self.timeout_s
+        if port and not to and self._put(port, data, call, until_s) is not None:
             return
         self._submit_message(data, port, to, call)
-        self._completed(None, time.monotonic() + self.timeout_s)
+        self._completed(None, until_s)
 
     def _submit_message(self, data: bytes, port: int, to: int, call: int) -> None:
         size = len(data) + HEAD.size
@@ -398,20 +401,24 @@ class Link:
     def _put(self, port: int, data: bytes, call: int, until_s: float) -> Duplex | None:
         """Puts a message straight into the memory of whoever listens at that port of this host; returns what it went
         through, None where there is no such way. Raises TimeoutError where the receiver takes nothing."""
-        duplex = self._end.duplexes.to(port, self.timeout_s)
-        if duplex is None or len(data) > MESSAGE_MAX or (not call and not duplex.look()):
-            return None
         self._settle()
+        duplex = self._end.duplexes.to(port, self.timeout_s)
+        if duplex is None or len(data) > MESSAGE_MAX:
+            return None
+        again = call and 0 <= until_s - self._put_until_s < LOOK_S
+        self._put_until_s = until_s
+        if not again and not duplex.look():  # it goes to who listens now
+            return None
         while not duplex.put(call, data):
+            self._check()
             if duplex.over:
                 self._end.duplexes.drop(port)
                 return None
-            if not duplex.wait(max(0.0, until_s - time.monotonic()), 0.0, len(data)) and time.monotonic() >= until_s:
+            if (left_s := until_s - time.monotonic()) <= 0:
                 raise TimeoutError(f"node {self.node_id} has not answered within {self.timeout_s:g} s: who listens at "
                                    f"port {port} takes nothing")
-            while duplex.take() is not None:
-                pass  # answers that nobody waits for any more
-            self._check()
+            if duplex.take() is None:  # an answer that nobody waits for any more
+                duplex.wait(left_s, 0.0, len(data))
         return duplex
 
     def call(self, port: int, data: bytes) -> bytes:
@@ -435,6 +442,8 @@ class Link:
             while (came := duplex.take()) is not None:
                 if came[0] == self._calling:
                     return came[1]
+                if time.monotonic() >= until_s:  # whatever else it says all the time
+                    raise self._unanswered(port)
             if duplex.over:
                 self._end.duplexes.drop(port)
                 raise LinkError(f"who listened at port {port} of node {self.node_id} has gone in the middle: it may "

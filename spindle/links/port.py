@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from spindle.errors import ConfigError, LinkError
-from spindle.links.duplexes import SPIN_S, take_duplex
+from spindle.links.duplexes import SPIN_S, Offered, port_key
 from spindle.links.link import HEAD, MESSAGE_MAX, TIMEOUT_S
 from spindle.pool.lives import node_of
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
 AT_ONCE_MAX = 64  # messages of one duplex, before those of others
+AGAIN_S = 0.02  # before it looks once more whether its node has answered
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Port:
         self._answering: OrderedDict[int, Link] = OrderedDict()  # by life of the node
         self._listening: Listening | None = None  # once somebody has asked for a duplex
         self._callers: dict[Duplex, tuple[int, int]] = {}  # life of their node, and their link
+        self._offered = Offered(session, end.id)
         self._spin_s = 0.0  # before the next sleep
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> Message | None:
@@ -68,6 +70,8 @@ class Port:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
                 return None
+            if self._offered.waits:
+                left_s = min(left_s, AGAIN_S)
             if self._listening is None:
                 self._end.user.wait(left_s)
             else:
@@ -79,6 +83,8 @@ class Port:
         """What has come. What a sender put into the box before it went through a duplex is found after that: so the
         duplexes are looked at first, and what was in the box comes first."""
         if self._end.user.duplexes:
+            self._offered.told()
+        if self._offered.waits:
             self._take_duplexes()
         straight = self._take_straight() if self._callers else ()
         for life, sender, data in self._end.user.messages():
@@ -102,22 +108,28 @@ class Port:
             self._spin_s = SPIN_S
         return found
 
-    def _take_duplexes(self, over: int = 0) -> None:
+    def _take_duplexes(self) -> None:
         from spindle_core.links.duplex import Listening
 
-        while (made := take_duplex(self._session, self._end.id, over)) is not None:
-            over = 0
+        while (made := self._offered.take()) is not None:
             life, sender, duplex = made
-            if self._listening is None:
-                self._listening = Listening(self._end.user)
-            self._listening.add(duplex)
+            try:
+                if self._listening is None:
+                    self._listening = Listening(self._end.user)
+                    self._session._channel.add_port(port_key(self._end.id, 0), self._listening)
+                self._listening.add(duplex)
+            except (OSError, ValueError):  # no descriptor is left; or the node has lost count
+                duplex.close()
+                self._offered.ended()
+                return
             self._callers[duplex] = life, sender
 
     def _end_duplex(self, duplex: Duplex) -> None:
         assert self._listening is not None
         del self._callers[duplex]
         self._listening.remove(duplex)
-        self._take_duplexes(over=1)
+        self._offered.ended()
+        self._take_duplexes()
 
     def answer(self, message: Message, data: bytes) -> None:
         """To whoever has called. Raises ConfigError where the message is no call; LinkError where the caller has gone,
@@ -143,17 +155,19 @@ class Port:
             raise ConfigError(f"an answer of {len(data)} bytes: {MESSAGE_MAX} are the limit")
         until_s = time.monotonic() + TIMEOUT_S  # who waits for room itself takes its answers meanwhile
         while not duplex.put(call, data):
+            self._end.check()
             if duplex.over:
                 raise LinkError("whoever has called has gone", "cut")
-            left_s = max(0.0, until_s - time.monotonic())
-            if not duplex.wait(left_s, 0.0, len(data), messages=False) and time.monotonic() >= until_s:
+            if (left_s := until_s - time.monotonic()) <= 0:
                 raise TimeoutError(f"whoever has called takes nothing, and {TIMEOUT_S:g} s are over")
-            self._end.check()
+            duplex.wait(left_s, 0.0, len(data), messages=False)
 
     def close(self) -> None:
         """Nobody listens there any more. Idempotent."""
         self._callers.clear()
+        self._offered.close()
         if self._listening is not None:
+            self._session._channel.remove_port(port_key(self._end.id, 0))
             self._listening.close()
         while self._answering:
             self._answering.popitem()[1].close()

@@ -209,12 +209,14 @@ class EndRegion(_message.Message):
     def __init__(self, name: _Optional[str] = ...) -> None: ...
 
 class OpenDuplex(_message.Message):
-    __slots__ = ("link", "port")
+    __slots__ = ("link", "port", "over")
     LINK_FIELD_NUMBER: _ClassVar[int]
     PORT_FIELD_NUMBER: _ClassVar[int]
+    OVER_FIELD_NUMBER: _ClassVar[int]
     link: int
     port: int
-    def __init__(self, link: _Optional[int] = ..., port: _Optional[int] = ...) -> None: ...
+    over: int
+    def __init__(self, link: _Optional[int] = ..., port: _Optional[int] = ..., over: _Optional[int] = ...) -> None: ...
 
 class TakeDuplex(_message.Message):
     __slots__ = ("link", "over")

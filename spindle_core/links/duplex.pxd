@@ -6,6 +6,11 @@ from spindle_core.links.user cimport LinkUser
 
 cdef enum:
     DUPLEXES_MAX = 64            # of one port
+    SKIPPED_MAX = 63             # sleeps between two looks, where these find nothing
+
+
+cdef struct spins_t:
+    uint32_t next, skipped       # sleeps without a look before it: after the next one in vain, and from now on
 
 
 cdef struct duplex_t:
@@ -13,6 +18,7 @@ cdef struct duplex_t:
     const duplex_side *other
     uint64_t put, taken          # bytes: what stands in the pages is for the other side
     uint64_t rung
+    spins_t spins
     int end                      # a socket (ends.make_pair); -1: closed
     int over                     # nothing comes any more, and nothing is taken
     int gone                     # the session has ended
@@ -35,6 +41,8 @@ cdef class Listening:
     cdef uint32_t n_duplexes
     cdef object epoll
     cdef int poller
+    cdef bint gone               # the session has ended
+    cdef spins_t spins
 
     cdef bint has_news(self) noexcept nogil
     cdef void lie_down(self) noexcept nogil

@@ -15,7 +15,7 @@ Rules:
 """
 import select
 
-from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
+from libc.errno cimport EAGAIN, EINTR, ENOBUFS, ENOMEM, errno
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport (
@@ -31,7 +31,7 @@ from spindle_core.events cimport (
     EDGES_MAX,
     MSG_DONTWAIT,
     MSG_NOSIGNAL,
-    SHUT_RD,
+    SHUT_RDWR,
     c_close,
     c_recv,
     c_send,
@@ -86,8 +86,11 @@ cdef void ring_other(duplex_t *d) noexcept nogil:
     if not sleep & 1 or sleep == d.rung or d.end < 0:
         return
     d.rung = sleep
-    if c_send(d.end, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 and errno != EAGAIN and (
-            errno != ENOBUFS):
+    if c_send(d.end, &one, 1, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 or errno == EAGAIN:
+        return
+    if errno == ENOBUFS or errno == ENOMEM:
+        d.rung = 0               # what is put next rings again
+    else:
         d.over = 1
 
 
@@ -100,6 +103,20 @@ cdef void hear(duplex_t *d) noexcept nogil:
     n = c_recv(d.end, &rung, 1, MSG_DONTWAIT)
     if n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR):
         d.over = 1
+
+
+cdef inline uint64_t next_spin(spins_t *s, double spin_s) noexcept nogil:
+    """How long to look before a sleep, ns: 0 as many times as earlier looks have found nothing. Where both programs
+    have one processor, or all are busy, the other one needs it."""
+    if s.skipped:
+        s.skipped -= 1
+        return 0
+    return <uint64_t>(spin_s * 1e9)
+
+
+cdef inline void has_spun(spins_t *s, bint found) noexcept nogil:
+    s.next = 0 if found else min(2 * s.next + 1, <uint32_t>SKIPPED_MAX)
+    s.skipped = s.next
 
 
 cdef class Duplex:
@@ -126,7 +143,11 @@ cdef class Duplex:
         cdef bint taken
         if length > LINK_INLINE_MAX:
             raise ValueError(f"a message of {length} bytes: {LINK_INLINE_MAX} are the limit")
-        if d.over or d.end < 0 or not has_room(d, boxed(<uint32_t>head)):
+        if d.over or d.end < 0:
+            return False
+        if not has_room(d, boxed(<uint32_t>head)):
+            if u64_load_acquire(&d.other.closed):
+                d.over = 1       # there never will be any
             return False
         put_at(d.own.ring, DUPLEX_RING_SIZE, d.put, <char *>&head, HEAD_SIZE)
         put_at(d.own.ring, DUPLEX_RING_SIZE, d.put + HEAD_SIZE, <char *>&number, 8)
@@ -147,10 +168,14 @@ cdef class Duplex:
     def take(self):
         """The next message as (number, bytes); None: there is none."""
         cdef duplex_t *d = &self.state
+        # In this order: what it has put before it ended is taken first.
+        cdef bint closed = u64_load_acquire(&d.other.closed) != 0
         cdef uint64_t end = u64_load_acquire(&d.other.put), number
         cdef int length
+        if d.gone:
+            return None          # the other side has been told that nothing is taken any more
         if end == d.taken:
-            if u64_load_acquire(&d.other.closed):
+            if closed:
                 d.over = 1
             return None
         length = next_length(d.other.ring, DUPLEX_RING_SIZE, d.taken, end, LINK_INLINE_MAX + 8)
@@ -182,11 +207,13 @@ cdef class Duplex:
     def wait(self, double timeout_s, double spin_s=0.0, uint32_t room=0, bint messages=True):
         """Blocks until there is a message (unless not `messages`), or room for one of `room` bytes (0: nobody wants
         any), or the duplex or the session is over (True); or for `timeout_s` seconds (False). It looks for `spin_s`
-        seconds before it sleeps. A signal ends the wait: False, or what its handler raises."""
+        seconds before it sleeps, unless that was in vain lately. A signal ends the wait: False, or what its handler
+        raises."""
         cdef duplex_t *d = &self.state
         cdef uint64_t now = monotonic_ns()
-        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
-        cdef bint found = False
+        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9)
+        cdef uint64_t busy_until = now + next_spin(&self.state.spins, spin_s)
+        cdef bint found = False, spins = False
         cdef pollfd rung
         cdef int n
         with nogil:
@@ -196,8 +223,12 @@ cdef class Duplex:
                 if found or now >= until:
                     break
                 if now < busy_until:
+                    spins = True
                     cpu_relax()
                     continue
+                if spins:
+                    has_spun(&self.state.spins, False)
+                    spins = False
                 self.lie_down(room)
                 if not self.has_news(room, messages):
                     rung.fd, rung.events = d.end, POLLIN
@@ -208,6 +239,8 @@ cdef class Duplex:
                         found = self.has_news(room, messages)
                         break
                 self.rise()
+            if spins:
+                has_spun(&self.state.spins, found)
         return found
 
     cdef bint has_news(self, uint32_t room, bint messages) noexcept nogil:
@@ -242,10 +275,14 @@ cdef class Duplex:
         self.rise()
 
     def mark_gone(self):
-        """The session has ended: whoever waits wakes up, and each later wait ends at once. Any thread may call this."""
+        """The session has ended: whoever waits wakes up, each later wait ends at once, and nothing is taken any more;
+        the other side hears of that. Any thread may call this. In a child of the program it closes the child's copy of
+        the descriptor alone: otherwise nobody would hear of the parent's end while the child lives."""
         self.state.gone = 1
-        if self.forks == forks and self.state.end >= 0:    # otherwise the end is the parent's
-            c_shutdown(self.state.end, SHUT_RD)
+        if self.forks != forks:
+            self.close()
+        elif self.state.end >= 0:
+            c_shutdown(self.state.end, SHUT_RDWR)
 
     def close(self):
         """Says that it takes nothing any more, and gives its descriptor back. Idempotent."""
@@ -288,6 +325,14 @@ cdef class Listening:
         self.known.append(duplex)
         self.duplexes[self.n_duplexes] = &duplex.state
         self.n_duplexes += 1
+        if self.gone:
+            duplex.mark_gone()
+
+    def mark_gone(self):
+        """The session has ended: that of all duplexes. Any thread may call this."""
+        self.gone = True
+        for duplex in tuple(self.known):
+            duplex.mark_gone()
 
     def remove(self, Duplex duplex not None):
         """Closes it, too."""
@@ -345,8 +390,9 @@ cdef class Listening:
     def wait(self, double timeout_s, double spin_s=0.0):
         """As that of a duplex."""
         cdef uint64_t now = monotonic_ns()
-        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9), busy_until = now + <uint64_t>(spin_s * 1e9)
-        cdef bint found = False
+        cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9)
+        cdef uint64_t busy_until = now + next_spin(&self.spins, spin_s)
+        cdef bint found = False, spins = False
         cdef int n = 0
         with nogil:
             while True:
@@ -355,12 +401,18 @@ cdef class Listening:
                 if found or now >= until or n < 0:
                     break
                 if now < busy_until:
+                    spins = True
                     cpu_relax()
                     continue
+                if spins:
+                    has_spun(&self.spins, False)
+                    spins = False
                 self.lie_down()
                 if not self.has_news():
                     n = self.hear(<int>min((until - now + 999999) // 1000000, <uint64_t>1000000000))
                 self.rise()
+            if spins:
+                has_spun(&self.spins, found)
         return found
 
     # The parts of wait(), for who waits in another way and has another clock (the simulator).

@@ -338,14 +338,14 @@ def test_between_hosts_there_is_none_and_nobody_asks_again(runtime_dir: Path) ->
     with group_of("hosts", runtime_dir, 2) as group:
         requests = 0
         session = group.session(1)
-        request = session._channel.request
+        begin = session._channel.begin
 
         def counted(*args: object, **body: object) -> object:
             nonlocal requests
             requests += "open_duplex" in body
-            return request(*args, **body)  # type: ignore[arg-type]
+            return begin(*args, **body)  # type: ignore[arg-type]
 
-        session._channel.request = counted  # type: ignore[method-assign, assignment]
+        session._channel.begin = counted  # type: ignore[method-assign, assignment]
         with Links(group.session(2)).listen(7) as port, echoing(port) as straight, Links(session).open(2) as link:
             for turn in range(FIRST * LATER + 5):
                 assert link.call(7, b"%d" % turn) == b"1:%d" % turn

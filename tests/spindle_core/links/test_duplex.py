@@ -119,6 +119,28 @@ def test_nobody_sleeps_through_a_message(pair: Pair, spin_s: float) -> None:
     thread.join()
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_who_looks_in_vain_does_so_seldom(pair: Pair, many: bool) -> None:
+    """The one that it waits for may need its processor. As soon as a look finds something, it is worth it again."""
+    waits, at = listening(), LINE + SIDE + 2 * LINE + 32
+    bell = pair.bytes[at : at + 8]
+    waits.add(pair.listens)
+
+    def has_looked() -> bool:
+        sleeps = bytes(bell)
+        assert not (waits if many else pair.listens).wait(0.001, 10.0)
+        return bytes(bell) == sleeps  # all the time
+
+    assert [has_looked() for _ in range(12)] == [True, False, True] + 3 * [False] + [True] + 5 * [False]
+    for _ in range(2):
+        assert not has_looked()
+    timer = threading.Timer(0.05, lambda: pair.asks.put(1, b"x"))
+    timer.start()
+    assert (waits if many else pair.listens).wait(10.0, 10.0) and pair.listens.take() == (1, b"x")
+    timer.join()
+    assert has_looked()
+
+
 def test_who_closes_is_heard_of_and_what_was_put_before_is_taken(pair: Pair) -> None:
     assert pair.asks.put(1, b"before")
     waited: list[bool] = []
@@ -135,6 +157,14 @@ def test_what_nobody_takes_any_more_is_refused(pair: Pair) -> None:
     """Also where the other side's word comes only now."""
     pair.scribble(1, CLOSED, struct.pack("<Q", 1))
     assert not pair.asks.put(1, b"not taken") and pair.asks.over
+
+
+def test_where_no_room_will_ever_be_is_heard_of(pair: Pair) -> None:
+    """Who waits for room in the ring of a side that has closed does not go on for ever."""
+    while pair.listens.put(1, bytes(16_000)):
+        pass
+    pair.asks.close()
+    assert not pair.listens.put(2, bytes(16_000)) and pair.listens.over
 
 
 def test_answers_are_taken_after_the_end(pair: Pair) -> None:
@@ -171,6 +201,57 @@ def test_a_session_that_ends_wakes_who_waits(pair: Pair) -> None:
     pair.asks.mark_gone()
     thread.join(10.0)
     assert waited == [True] and pair.asks.wait(20.0)
+
+
+def test_a_session_that_ends_is_heard_of_at_the_other_side(pair: Pair) -> None:
+    """Also by who sleeps. What was put before is taken there; nothing more is taken here."""
+    assert pair.listens.put(1, b"before") and pair.asks.put(2, b"too late")
+    pair.listens.mark_gone()
+    assert pair.asks.take() == (1, b"before") and not pair.asks.look() and pair.listens.take() is None
+    other = Pair()
+    waits = listening()
+    waits.add(other.listens)
+    waits.mark_gone()
+    late = Pair()
+    waits.add(late.listens)
+    for asks in (other.asks, late.asks):
+        assert asks.wait(10.0) and asks.over
+
+
+def test_a_child_keeps_nobody_waiting_and_takes_nothing_from_its_parent() -> None:
+    """It closes its copies, and those of who waits at many."""
+    page, (mine, theirs) = make_page(), make_pair()
+    side = Duplex(Mapping.attach(os.dup(page.fd), writable=True), mine, 0)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        waits, other = listening(), Duplex(Mapping.attach(os.dup(page.fd), writable=True), theirs, 1)
+        waits.add(other)
+        grandchild = os.fork()
+        if grandchild == 0:
+            waits.mark_gone()
+            waits.close()
+            os.write(write, b"%d\n" % os.getpid())
+            time.sleep(60)
+        for _ in range(2):
+            while other.take() is None:
+                waits.wait(60.0)
+            other.put(1, b"answer")
+        time.sleep(60)
+    os.close(theirs)
+    grandchild = int(os.read(read, 20))
+    try:
+        for _ in range(2):
+            time.sleep(0.05)  # it sleeps
+            assert side.put(1, b"call") and side.wait(10.0) and side.take() == (1, b"answer")
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        assert side.wait(10.0) and side.over
+    finally:
+        os.kill(grandchild, signal.SIGKILL)
+        os.close(read)
+        os.close(write)
+        side.close()
 
 
 @pytest.mark.parametrize("put", [8, 16, RING + 8, 1 << 63, (1 << 64) - 1])
