@@ -14,7 +14,7 @@ import pytest
 import dds
 
 # That a bare interpreter hasn't; 104 of them our own. Later Pythons have cut their library into more modules.
-MODULES_MAX = 171 if sys.version_info < (3, 12) else 172 if sys.version_info < (3, 14) else 177
+MODULES_MAX = {12: 172, 13: 174, 14: 177}.get(sys.version_info.minor, 171)
 
 NAMES = {
     "core": ["DDSException", "Entity", "Listener", "WaitSet", "ReadCondition", "QueryCondition", "GuardCondition",
