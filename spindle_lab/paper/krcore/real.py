@@ -29,7 +29,8 @@ ROWS = {
     "fresh_tls_us": ("a TCP connection with TLS, both ends of which prove who they are", "15.7 ms (verbs)"),
     "read_64_us": ("a read of 64 bytes, another node of the host", "3.15 us"),
     "read_64_far_us": ("the same, over TCP", "3.15 us"),
-    "call_64_us": ("a call with 64 bytes, and its answer, between two programs of the host, past their nodes", "9.6 us"),
+    "call_64_us": ("a call with 64 bytes, and its answer, between two programs of the host: past their nodes",
+                   "9.6 us"),
     "call_64_pools_us": ("the same through the pools of their nodes", "9.6 us"),
 }
 
