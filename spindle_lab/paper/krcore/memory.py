@@ -1,7 +1,7 @@
 """What links and connections of the production pool hold in memory: measured, as bytes that were asked of the system.
 
 Method: pages of shared memory that exist (a memory file's blocks), and what malloc has given out (glibc's mallinfo2),
-before and after. Python's own small objects are not in it.
+before and after. Python's own small objects are not in it, and no garbage is collected in between.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import ctypes
 import gc
 import os
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from spindle_core.links.link import Link
 from spindle_core.links.pool import LINKS
@@ -34,6 +36,19 @@ def heap_bytes() -> int:
     return int(found.uordblks + found.hblkhd)
 
 
+@contextmanager
+def _without_garbage() -> Iterator[None]:
+    """What others have left goes before, and nothing goes meanwhile."""
+    enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 def _shared_bytes(links: list[Link]) -> int:
     return sum(512 * os.fstat(page.fd).st_blocks for link in links for page in (link.user_page, link.pool_page))
 
@@ -54,10 +69,11 @@ def links_bytes(n: int) -> int:
     links: list[Link] = [hosts[1].pool.open_link(hosts[0].id)]  # what the first one of a process needs is not counted
     hosts[1].pool.close_link(links.pop())
     hosts[1].pool.tidy()
-    before = heap_bytes()
-    for k in range(n):
-        links.append(hosts[1 + k // LINKS].pool.open_link(hosts[0].id))
-    found = heap_bytes() - before + _shared_bytes(links)
+    with _without_garbage():
+        before = heap_bytes()
+        for k in range(n):
+            links.append(hosts[1 + k // LINKS].pool.open_link(hosts[0].id))
+        found = heap_bytes() - before + _shared_bytes(links)
     del hosts, links, _
     gc.collect()  # the descriptors of all of them
     return found
@@ -66,7 +82,8 @@ def links_bytes(n: int) -> int:
 def connection_bytes() -> int:
     """Of one more connection of two pools, at one end."""
     _, _, hosts = make_hosts(2, KERNEL)
-    before = heap_bytes()
-    for _ in range(8):
-        hosts[0].connect(hosts[1])
-    return (heap_bytes() - before) // 16
+    with _without_garbage():
+        before = heap_bytes()
+        for _ in range(8):
+            hosts[0].connect(hosts[1])
+        return (heap_bytes() - before) // 16
