@@ -4,6 +4,7 @@ from libc.stdint cimport uint32_t
 from spindle_core.fabric.regions.regions cimport asker_t, part_t
 from spindle_core.layout cimport bell_page
 from spindle_core.links.pool cimport Pool
+from spindle_core.links.spins cimport spins_t
 from spindle_core.memory cimport Mapping
 
 
@@ -16,6 +17,7 @@ cdef struct driver_t:
     uint32_t n_armed
     const asker_t *asker         # completions that are for Python; NULL: none
     const asker_t *fetching      # the same of long messages
+    spins_t spins
 
 
 cdef class Driver:

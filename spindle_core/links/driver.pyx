@@ -25,6 +25,7 @@ from spindle_core.fabric.regions.requests cimport Asker
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.links.links cimport LINK_OPEN, RETRY_SOON, link_t, pool_t
 from spindle_core.links.pool cimport Pool, run_pool
+from spindle_core.links.spins cimport has_spun, next_spin
 from spindle_core.memory cimport Mapping
 
 cdef enum:
@@ -77,19 +78,27 @@ cdef void rise(driver_t *d) noexcept nogil:
 
 
 cdef void drive_pool(driver_t *d, pool_t *s, uint64_t until_ns, uint64_t spin_ns) noexcept nogil:
-    cdef uint64_t now = monotonic_ns(), busy_until = now + spin_ns, wake_ns
+    cdef uint64_t now = monotonic_ns(), busy_until = now + next_spin(&d.spins, spin_ns), wake_ns
+    cdef bint spins = False      # it has looked since it last did something, and not slept
     while True:
         if run_pool(s, now):
-            busy_until = now + spin_ns
+            if spins:
+                has_spun(&d.spins, True)
+                spins = False
+            busy_until = now + next_spin(&d.spins, spin_ns)
         if wanted(d, s) or now >= until_ns:
             return
         if now >= busy_until:
+            if spins:
+                has_spun(&d.spins, False)
+                spins = False
             wake_ns = lie_down(d, s, now, until_ns)
             if wake_ns > now:
                 event_sleep(d.poller, <int>((wake_ns - now + 999999) // 1000000))
             rise(d)
             busy_until = monotonic_ns() + spin_ns
         else:
+            spins = True
             cpu_relax()
         now = monotonic_ns()
 
@@ -137,7 +146,8 @@ cdef class Driver:
 
     def drive(self, double timeout_s, double spin_s=0.0):
         """Runs the pool until it has errands, completions for `asker` are there, somebody calls, or `timeout_s` seconds
-        have passed. After what it did last, it looks for `spin_s` seconds before it sleeps."""
+        have passed. After what it did last, it looks for `spin_s` seconds before it sleeps, unless that was in vain
+        lately."""
         cdef uint64_t until = monotonic_ns() + <uint64_t>(timeout_s * 1e9), spin = <uint64_t>(spin_s * 1e9)
         with nogil:
             drive_pool(&self.state, self.pool.state, until, spin)

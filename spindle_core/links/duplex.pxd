@@ -2,15 +2,11 @@
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.layout cimport duplex_side
+from spindle_core.links.spins cimport spins_t
 from spindle_core.links.user cimport LinkUser
 
 cdef enum:
     DUPLEXES_MAX = 64            # of one port
-    SKIPPED_MAX = 63             # sleeps between two looks, where these find nothing
-
-
-cdef struct spins_t:
-    uint32_t next, skipped       # sleeps without a look before it: after the next one in vain, and from now on
 
 
 cdef struct duplex_t:

@@ -47,6 +47,7 @@ from spindle_core.events cimport (
 from spindle_core.fabric.regions.boxes cimport HEAD_SIZE, boxed, next_length, put_at, take_at
 from spindle_core.layout cimport DUPLEX_MAGIC, DUPLEX_RING_SIZE, duplex_page
 from spindle_core.links.links cimport LINK_INLINE_MAX
+from spindle_core.links.spins cimport has_spun, next_spin
 from spindle_core.links.user cimport LinkUser
 from spindle_core.memory cimport Mapping, forks
 
@@ -103,20 +104,6 @@ cdef void hear(duplex_t *d) noexcept nogil:
     n = c_recv(d.end, &rung, 1, MSG_DONTWAIT)
     if n == 0 or (n < 0 and errno != EAGAIN and errno != EINTR):
         d.over = 1
-
-
-cdef inline uint64_t next_spin(spins_t *s, double spin_s) noexcept nogil:
-    """How long to look before a sleep, ns: 0 as many times as earlier looks have found nothing. Where both programs
-    have one processor, or all are busy, the other one needs it."""
-    if s.skipped:
-        s.skipped -= 1
-        return 0
-    return <uint64_t>(spin_s * 1e9)
-
-
-cdef inline void has_spun(spins_t *s, bint found) noexcept nogil:
-    s.next = 0 if found else min(2 * s.next + 1, <uint32_t>SKIPPED_MAX)
-    s.skipped = s.next
 
 
 cdef class Duplex:
@@ -212,7 +199,7 @@ cdef class Duplex:
         cdef duplex_t *d = &self.state
         cdef uint64_t now = monotonic_ns()
         cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9)
-        cdef uint64_t busy_until = now + next_spin(&self.state.spins, spin_s)
+        cdef uint64_t busy_until = now + next_spin(&self.state.spins, <uint64_t>(spin_s * 1e9))
         cdef bint found = False, spins = False
         cdef pollfd rung
         cdef int n
@@ -391,7 +378,7 @@ cdef class Listening:
         """As that of a duplex."""
         cdef uint64_t now = monotonic_ns()
         cdef uint64_t until = now + <uint64_t>(min(timeout_s, 1e9) * 1e9)
-        cdef uint64_t busy_until = now + next_spin(&self.spins, spin_s)
+        cdef uint64_t busy_until = now + next_spin(&self.spins, <uint64_t>(spin_s * 1e9))
         cdef bint found = False, spins = False
         cdef int n = 0
         with nogil:
