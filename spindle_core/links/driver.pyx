@@ -124,9 +124,10 @@ cdef class Driver:
         self.epoll.register(self.state.own_fd, select.EPOLLIN | select.EPOLLET)
         for way in pool.regions.parts:
             part = way
-            if part.wait_fd >= 0:
-                self.epoll.register(part.wait_fd, select.EPOLLIN)
-            if part.table.sleep != NULL and getattr(part, "bell", None) is not bell:       # that one is seen to here
+            own = getattr(part, "bell", None) is bell      # that one is seen to here
+            if part.wait_fd >= 0:                          # and nobody clears what the thread has rung itself
+                self.epoll.register(part.wait_fd, select.EPOLLIN | (select.EPOLLET if own else 0))
+            if part.table.sleep != NULL and not own:
                 self.state.armed[self.state.n_armed] = &part.table
                 self.state.n_armed += 1
 

@@ -1,8 +1,8 @@
 """Whether a thread looks for a while before it sleeps.
 
 To be woken costs more than a short look. But a look is in vain where nothing comes so soon; and it keeps the other one
-from what is waited for, where both have one processor, or all are busy. So who has looked in vain does so seldom, and who
-has found something does so each time.
+from what is waited for, where both have one processor, or all are busy. So who has looked in vain does so seldom, and
+who has found something does so each time.
 """
 from libc.stdint cimport uint32_t, uint64_t
 

@@ -7,6 +7,7 @@ Method: a real pool that is connected to itself, driven by a thread; users ring 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -98,6 +99,22 @@ def stage() -> Iterator[Stage]:
     yield made
     made.close()
 
+
+
+def test_what_the_thread_rings_itself_in_its_last_look_wakes_it_once(stage: Stage) -> None:
+    """A message to a port of the own node, which is submitted just when the thread falls asleep."""
+    port, ending, *_ = stage.user(None)
+    stage.pool.bind(port, 5)
+    _, user, buffer, _ = stage.user()
+    user.send(8, buffer, port=5, cookie=1)
+    for _ in range(8):
+        now = time.monotonic_ns()
+        stage.driver.lie_down(now, now + 10**9)
+        stage.driver.rise()
+    assert user.take() and ending.messages()
+    poll = select.poll()
+    poll.register(stage.driver.fileno(), select.POLLIN)
+    assert not poll.poll(0)
 
 
 @pytest.mark.slow
