@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleError, shortage
 from spindle.group.view import VERBS, fabric_between
-from spindle.pool.duplexes import Duplexes
 from spindle.pool.lives import life_of
 from spindle.pool.neighbours import Neighbours
 from spindle.transport.wire import close_all
@@ -20,6 +19,7 @@ from spindle.transport.wire import close_all
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.view import Member
+    from spindle.pool.duplexes import Duplexes
     from spindle.pool.pooling import Pooling
     from spindle.proto import node_pb2 as pb
     from spindle.transport.network import DataHello, Network
@@ -45,8 +45,18 @@ class NodeLinks:
                                      self._has_rdma)
         self.neighbours.incarnation = me.incarnation
         self.neighbours.network = network
-        self.duplexes = Duplexes(me.node_id, peers, spawn)
-        self.duplexes.incarnation = me.incarnation
+        self._duplexes: Duplexes | None = None
+        self._peers, self._spawn = peers, spawn
+
+    @property
+    def duplexes(self) -> Duplexes:
+        """Made at the first call: a node whose programs use no links needs none."""
+        if self._duplexes is None:
+            from spindle.pool.duplexes import Duplexes
+
+            self._duplexes = Duplexes(self._me.node_id, self._peers, self._spawn)
+            self._duplexes.incarnation = self._me.incarnation
+        return self._duplexes
 
     def _endpoint_of(self, node_id: int) -> str:
         member = self._member_of(node_id)
@@ -124,7 +134,8 @@ class NodeLinks:
         """That life of a node has gone, or was cast out."""
         if self._stopped is None:
             self.neighbours.gone(peer)
-            self.duplexes.gone(peer)
+            if self._duplexes is not None:
+                self._duplexes.gone(peer)
 
     def token_for(self, hello: DataHello) -> bytes | None:
         """Of a data connection for links, which is of no view."""
@@ -138,7 +149,8 @@ class NodeLinks:
         if self._pooling is not None:
             self._pooling.stop()
         self.neighbours.close(ConnectionEnded(str(error)))
-        self.duplexes.close()
+        if self._duplexes is not None:
+            self._duplexes.close()
 
 
 def is_for_links(hello: DataHello) -> bool:
