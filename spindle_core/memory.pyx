@@ -24,7 +24,7 @@ from posix.mman cimport (
     munmap,
 )
 
-from spindle_core.atomics cimport monotonic_ns
+from spindle_core.atomics cimport monotonic_ns, thread_ns
 from spindle_core.events cimport c_close
 
 
@@ -125,8 +125,8 @@ cdef void collapse(char *base, uint64_t size) noexcept nogil:
     """
     global last_slow_ns
     cdef char *spare = <char *>MAP_FAILED
-    cdef uint64_t at = 0, begun, now = monotonic_ns()
-    cdef bint slow = last_slow_ns != 0 and now - last_slow_ns < SLOW_FOR_NS
+    cdef uint64_t at = 0, begun, now = thread_ns()     # of this thread: others may have the core in between
+    cdef bint slow = last_slow_ns != 0 and monotonic_ns() - last_slow_ns < SLOW_FOR_NS
     while at < size:
         begun = now
         if slow:
@@ -136,9 +136,9 @@ cdef void collapse(char *base, uint64_t size) noexcept nogil:
                 warm_up(<char *>((<uint64_t>spare + HUGE_PAGE - 1) // HUGE_PAGE * HUGE_PAGE))
         madvise(base + at, HUGE_PAGE, MADV_COLLAPSE)
         at += HUGE_PAGE
-        now = monotonic_ns()
+        now = thread_ns()
         if now - begun > SLOW_NS:
-            last_slow_ns = now
+            last_slow_ns = monotonic_ns()
             slow = True
     if spare != <char *>MAP_FAILED:
         munmap(spare, 2 * HUGE_PAGE)
