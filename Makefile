@@ -158,7 +158,10 @@ chaos: setup  ## Kill, stop and starve real daemons for SECONDS, and check what 
 soak: setup  ## Daemons under programs that come, die and go, for SECONDS (3600): nothing may stay of them
 	@$(BIN)/python -m spindle_lab.soak --seconds $(if $(filter command environment,$(firstword $(origin SECONDS))),$(SECONDS),3600) $(ARGS)
 
+# Some of its checks run on RDMA guests, as rdma-test below.
 mutants: lab $(VENV)/.stamp-test  ## Break the protocol in many ways and show that the suite notices each
+	@$(BIN)/python tools/rdma --install
+	@$(MAKE) lab
 	@$(BIN)/python tools/mutants.py $(ARGS)
 
 # No interpreter runs in it, so the linker's garbage collection must leave nothing that needs Python.

@@ -319,7 +319,7 @@ class Application(Operators):
         """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
         for attempt in (1, 2):
             known = self._node.topic(wanted.name)
-            if known is not None:
+            if known is not None and not known.awaits_definition:
                 try:
                     known.spec.check_same(wanted)
                 except TopicMismatch:
@@ -357,11 +357,11 @@ class Application(Operators):
         return True
 
     async def _delete_topic(self, request: pb.Request) -> Answer:
-        name = request.delete_topic.topic
-        self.permissions.check_declare(name)
+        wanted = request.delete_topic
+        self.permissions.check_declare(wanted.topic)
         if self.quota is not None:
             await self.quota.change()
-        await self._node.delete_topic(name)
+        await self._node.delete_topic(wanted.topic, wanted.renews)
         return pb.Reply(done=pb.Done()), []
 
     async def _open_writer(self, request: pb.Request) -> Answer:
@@ -516,7 +516,7 @@ class Application(Operators):
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self._node.topic(name)
-        if topic is not None:
+        if topic is not None and not topic.awaits_definition:
             return topic
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self._node.config.domain_id}: declare it first")
 

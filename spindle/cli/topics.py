@@ -26,6 +26,8 @@ from spindle.errors import AccessDenied, TopicError, TopicUnknown
 from spindle.group.topics import CLEANUP_NEVER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from spindle.client import Session
     from spindle.group.endpoints import Endpoint
     from spindle.group.holding import Holder
@@ -41,6 +43,8 @@ Examples:
   spindle topics --json | jq -r '.[].name'
   spindle topics old --delete     its number and memory come back
   spindle topics old 'test/*' --delete   several, but for those in use
+  spindle topics log --redefine   logged, open nowhere: the next program that
+                                  declares it says what it is
 
 \b
 Levels: unordered (as received), atomic (same order everywhere), volatile (and
@@ -51,6 +55,9 @@ kept in memory for late joiners), logged (and kept on disk).
 @click.command(epilog=EPILOG)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_topic)
 @click.option("--delete", is_flag=True, help="Delete NAMEs, or what is like them. What somebody has open stays.")
+@click.option("--redefine", is_flag=True,
+              help="Give up what NAMEs are, which are logged: the next declaration says what they are, and journals "
+              "are put aside when it is opened. Until it comes, --delete takes that back.")
 @click.option("-w", "--watch", "watched", is_flag=True,
               help="Watch messages and bytes per second, and latency; q ends.")
 @click.option("-i", "--interval", type=click.FloatRange(0.05, 60), metavar="S",
@@ -58,31 +65,37 @@ kept in memory for late joiners), logged (and kept on disk).
 @click.option("--once", is_flag=True, help="With --watch: measure once, print, and end. So it does without a terminal.")
 @json_option
 @target_options
-def topics(target: Target, names: tuple[str, ...], delete: bool, watched: bool, interval: float | None, once: bool,
-           as_json: bool) -> int:
+def topics(target: Target, names: tuple[str, ...], delete: bool, redefine: bool, watched: bool, interval: float | None,
+           once: bool, as_json: bool) -> int:
     """List the topics of the domain, or show NAME with its readers and writers, and whom it waits for. A NAME with *
-    or ? lists all that are like it. Only --delete takes several.
+    or ? lists all that are like it. Only --delete and --redefine take several.
 
     Topics that the access list hides from you are not shown. Who may declare a
-    topic may delete it, unless it is logged. Exit code 1: something stays.
+    topic may delete it, or redefine it if it is logged: then it can't be deleted.
+    Exit code 1: something stays.
     """
-    if delete and not names:
-        raise click.UsageError("--delete needs the NAME of a topic")
-    if len(names) > 1 and not delete:
-        raise click.UsageError("several NAMEs are for --delete; to list some, give one like 'flight/*', in quotes")
+    if delete and redefine:
+        raise click.UsageError("--delete is for topics that aren't logged, --redefine for those that are: choose one")
+    if (delete or redefine) and not names:
+        raise click.UsageError(f"--{'delete' if delete else 'redefine'} needs the NAME of a topic")
+    if len(names) > 1 and not (delete or redefine):
+        raise click.UsageError("several NAMEs are for --delete and --redefine; to list some, give one like 'flight/*', "
+                               "in quotes")
     name = names[0] if names else None
     if not watched and (once or interval is not None):
         raise click.UsageError("--once and --interval belong to --watch")
     if watched:
         from spindle.cli.topic_rates import watch_topics
 
-        if delete:
-            raise click.UsageError("--watch looks, --delete deletes: choose one")
+        if delete or redefine:
+            raise click.UsageError("--watch looks, --delete and --redefine change: choose one")
         single = name is not None and not set(name) & set("*?[")
         return watch_topics(target, lambda infos: chosen(name, infos), single, interval or 1.0, once, as_json)
     with target.attach("spindle topics") as session:
         if delete:
-            return _delete(session, names, as_json)
+            return _change(session.delete_topic, "deleted", session, names, as_json)
+        if redefine:
+            return _change(session.redefine_topic, "redefined", session, names, as_json)
         infos = sorted(session.topics(), key=lambda info: info.spec.name)
         several = name is None or _is_pattern(name, infos)
         infos = chosen(name, infos)
@@ -106,18 +119,22 @@ def topics(target: Target, names: tuple[str, ...], delete: bool, watched: bool, 
     return 0
 
 
-def _delete(session: Session, names: tuple[str, ...], as_json: bool) -> int:
-    """Deletes what can be deleted, and says what has become of each; the exit code."""
+AWAITED = "[yellow]what the next declaration says[/]"
+SAID = {"deleted": "deleted {}", "redefined": "{} is what the next declaration says; until then --delete takes it back"}
+
+
+def _change(change: Callable[[str], None], done: str, session: Session, names: tuple[str, ...], as_json: bool) -> int:
+    """Deletes, or redefines, what can be, and says what has become of each; the exit code. `done`: one of SAID."""
     infos = sorted(session.topics(), key=lambda info: info.spec.name)
     if len(names) == 1 and not _is_pattern(names[0], infos):
-        session.delete_topic(names[0])  # alone, its error is that of the command
+        change(names[0])  # alone, its error is that of the command
         if as_json:
-            print_json({"deleted": list(names), "kept": []})
+            print_json({done: list(names), "kept": []})
         else:
-            click.echo(f"deleted {names[0]}")
+            click.echo(SAID[done].format(names[0]))
         return 0
     wanted: dict[str, None] = {}  # in order, each once
-    deleted, kept = [], []
+    changed, kept = [], []
     for name in names:
         try:
             wanted |= dict.fromkeys(one.spec.name for one in chosen(name, infos))
@@ -125,20 +142,20 @@ def _delete(session: Session, names: tuple[str, ...], as_json: bool) -> int:
             kept.append({"topic": name, "why": str(error)})
     for topic in wanted:
         try:
-            session.delete_topic(topic)
+            change(topic)
         except (TopicError, AccessDenied) as error:
             kept.append({"topic": topic, "why": str(error)})
         else:
-            deleted.append(topic)
+            changed.append(topic)
             if not as_json:
-                click.echo(f"deleted {topic}")
+                click.echo(SAID[done].format(topic))
     if as_json:
-        print_json({"deleted": deleted, "kept": kept})
+        print_json({done: changed, "kept": kept})
     else:
         for one in kept:
             note(one["why"])
         if kept:
-            note(f"{len(deleted)} deleted, {len(kept)} not")
+            note(f"{len(changed)} {done}, {len(kept)} not")
     return EXIT_FAILED if kept else 0
 
 
@@ -191,6 +208,7 @@ def as_object(info: TopicInfo, endpoints: list[Endpoint]) -> dict[str, Any]:
         "senders": list(info.senders),
         "writers": roles["writers"],
         "readers": roles["readers"],
+        "awaits_definition": info.awaits_definition,
     }
 
 
@@ -246,7 +264,7 @@ def _print_all(listed: list[dict[str, Any]]) -> None:
         shown.add_row(
             f"[bold]{escaped(one['name'])}[/]",
             one["level"],
-            escaped(one["type"]),
+            AWAITED if one["awaits_definition"] else escaped(one["type"]),
             size_text(one["size_max"]),
             " ".join(map(str, one["members"])) or "-",
             str(one["writers"]),
@@ -288,7 +306,7 @@ def _print_one(one: dict[str, Any]) -> None:
     facts.show_header = False
     for name, value in (
         ("level", one["level"]),
-        ("type", kind),
+        ("type", AWAITED if one["awaits_definition"] else kind),
         ("size max", size_text(one["size_max"])),
         ("window", f"{one['window']} slots a sender"),
         ("keeps", history),

@@ -223,6 +223,22 @@ class Session:
         from spindle.proto import attach_pb2 as pb
 
         self._ask(delete_topic=pb.DeleteTopic(topic=name))
+        self._forget(name)
+
+    def redefine_topic(self, name: str) -> None:
+        """Gives up what a logged topic is, while nobody has it open: whoever declares it next says what it is. When it
+        is opened then, every node puts aside what it has of it, those that are away when they come back. Takes a
+        majority of the nodes that held it last, as after a restart. Until it is declared, `delete_topic` takes it back.
+
+        Raises TopicUnknown (nobody has declared it, and this node has no journal of it), TopicInUse, AccessDenied,
+        NodeStopped.
+        """
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(delete_topic=pb.DeleteTopic(topic=name, renews=True))
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
         self._declared.pop(name, None)
         self._wanted.pop(name, None)
 

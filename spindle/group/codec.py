@@ -13,7 +13,7 @@ from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 
-PROTOCOL_VERSION = 13  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
+PROTOCOL_VERSION = 14  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
 
 
 def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:
@@ -48,12 +48,14 @@ def lease_from_wire(message: pb.Lease) -> Lease:
 
 def topic_to_wire(topic: TopicInfo) -> pb.TopicInfo:
     return pb.TopicInfo(
-        spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members, senders=topic.senders)
+        spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members, senders=topic.senders,
+        awaits_definition=topic.awaits_definition)
 
 
 def topic_from_wire(message: pb.TopicInfo) -> TopicInfo:
     return TopicInfo(
-        spec_from_wire(message.spec), message.topic_id, tuple(message.members), tuple(message.senders))
+        spec_from_wire(message.spec), message.topic_id, tuple(message.members), tuple(message.senders),
+        message.awaits_definition)
 
 
 def view_to_wire(view: ViewInfo) -> pb.View:

@@ -11,6 +11,7 @@ Rules: `TopicSpec` is immutable and checked when made; `size_max` is in bytes, `
 from __future__ import annotations
 
 import dataclasses
+from shlex import quote
 
 from spindle.errors import ConfigError, TopicMismatch
 from spindle.group.levels import Level
@@ -217,12 +218,14 @@ class TopicSpec:
             if other and other != agreed:
                 differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
+            name = quote(self.name)
             anew = (
-                ". It is logged, and what is on disk would not fit: to declare it anew, stop all nodes and put its "
-                'journals aside (`spindle journal set-aside`), as docs/operations.md, "Journals", says'
+                ". It is logged, so what is on disk would not fit: to declare it anew, close its readers and writers "
+                f"(`spindle topics {name}` shows them), then give up what it is with `spindle topics {name} "
+                "--redefine`, which puts its journals aside"
                 ) if self.level is Level.LOGGED else (
                 ". It can be declared anew as soon as no program has a reader or writer of it any more; "
-                f"`spindle topics {self.name}` shows those that have")
+                f"`spindle topics {name}` shows those that have")
             raise TopicMismatch(f"topic {self.name!r} exists with another definition: {'; '.join(differences)}. "
                                 f"Use the same definition or another topic name{anew}")
 
@@ -256,9 +259,13 @@ def _show(value: object) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class TopicInfo:
-    """An agreed topic as of one view. `members` and `senders` are node ids in rank order; senders are members too."""
+    """An agreed topic as of one view. `members` and `senders` are node ids in rank order; senders are members too.
+
+    awaits_definition: it was logged, and is given up: whoever declares it next says what it is
+    """
 
     spec: TopicSpec
     topic_id: int
     members: tuple[int, ...] = ()
     senders: tuple[int, ...] = ()
+    awaits_definition: bool = False

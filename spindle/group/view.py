@@ -11,6 +11,7 @@ members may be deleted, and another topic then get its id: no epoch has both, as
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -64,13 +65,26 @@ def fabric_between(one: Member, other: Member) -> str:
     return TCP if TCP in common and one.endpoint and other.endpoint else ""
 
 
+class Renewal(enum.IntEnum):
+    """What of a logged topic's journals counts.
+
+    NONE      all of them
+    AWAITED   nothing any more: the next declaration says what the topic is, and until then nobody can open it
+    DECLARED  what came in this group after that declaration
+    """
+
+    NONE = 0
+    AWAITED = 1
+    DECLARED = 2
+
+
 @dataclasses.dataclass(frozen=True)
 class Topic:
     """A topic in a view: its agreed specification (window chosen), id, and its subgroup.
 
     fresh: members that were not in this subgroup in the view before; they get its history, if it has any to give.
     born: state of the view after which it was declared: tells it from an earlier topic of its name or number.
-    Invariant: senders and fresh are parts of members.
+    Invariants: senders and fresh are parts of members; a topic whose definition is awaited has none.
     """
 
     spec: TopicSpec
@@ -79,10 +93,11 @@ class Topic:
     senders: tuple[int, ...] = ()
     fresh: tuple[int, ...] = ()
     born: tuple[int, int] = (0, 0)
+    renewal: Renewal = Renewal.NONE
 
     @functools.cached_property
     def _hash(self) -> int:
-        return hash((self.spec, self.topic_id, self.members, self.senders, self.fresh, self.born))
+        return hash((self.spec, self.topic_id, self.members, self.senders, self.fresh, self.born, self.renewal))
 
     def __hash__(self) -> int:
         """Computed once: caches look topics up at every view change."""
@@ -110,8 +125,13 @@ class Topic:
         return next((node_id for node_id in self.members if node_id not in self.fresh), None)
 
     @property
+    def renewed_since(self) -> int | None:
+        """Of a topic that has been declared anew: its messages are of later views than this. Else None."""
+        return self.born[0] if self.renewal is Renewal.DECLARED else None
+
+    @property
     def info(self) -> TopicInfo:
-        return TopicInfo(self.spec, self.topic_id, self.members, self.senders)
+        return TopicInfo(self.spec, self.topic_id, self.members, self.senders, self.renewal is Renewal.AWAITED)
 
 
 def different(topics: Sequence[Topic], others: Sequence[Topic]) -> list[Topic]:
@@ -173,6 +193,11 @@ class View:
 
     def topic(self, name: str) -> Topic | None:
         return self._by_name.get(name)
+
+    def declares(self, name: str) -> bool:
+        """True if the topic can be opened."""
+        topic = self._by_name.get(name)
+        return topic is not None and topic.renewal is not Renewal.AWAITED
 
     def has_role(self, node_id: int, name: str, member: bool, sender: bool) -> bool:
         """True if the node's part in the topic is exactly this."""

@@ -2,7 +2,9 @@
 
 Why: a group keeps a topic's definition only while it runs. When all of its nodes were down, whoever declares the topic
 first says what it is; and of a logged topic there are messages on disk. If these are of another type, readers would
-take them for samples of theirs.
+take them for samples of theirs. So whoever declares it is told at once what its own node has, and whoever opens it what
+the node has whose journal it would go on with (`spindle.restart.catching_up`). What a node has otherwise doesn't
+matter: it is put aside when the node takes over what the others have.
 
 Rules: what decides is the newest file's head, by the same measure as two declarations in one group: types that may
 change go with each other, bytes go with nothing else. Slots, window and history may change: journals know none of them.
@@ -26,25 +28,28 @@ if TYPE_CHECKING:
 
 def check_fits(directory: Path, spec: TopicSpec, node_id: int, files: Files | None = None) -> None:
     """Raise TopicMismatch if this node's journal of the topic is of another type. Blocks."""
-    files = files or OsFiles()
-    found = _newest(directory, spec.name, node_id, files)
-    if found is None:
-        return
-    path, type_name, type_hash = found
-    there = dataclasses.replace(spec, type_name=type_name, type_hash=type_hash)
+    found = newest_type(directory, spec.name, node_id, files or OsFiles())
+    if found is not None:
+        path, type_name, type_hash = found
+        check_type(spec, type_name, type_hash, f"node {node_id}", f" in {path}")
+
+
+def check_type(spec: TopicSpec, type_name: str, type_hash: bytes, holder: str, place: str = "") -> None:
+    """Raise TopicMismatch if messages of this type are none of the topic's. `holder`, `place`: who has them, and where,
+    for people."""
     try:
-        there.check_same(spec)
+        dataclasses.replace(spec, type_name=type_name, type_hash=type_hash).check_same(spec)
     except TopicMismatch:
         raise TopicMismatch(
-            f"topic {spec.name!r} is logged, and node {node_id} has messages of another type of it on disk: "
-            f"{_shown(type_name, type_hash, spec.type_name)} in {path}, and you want "
-            f"{_shown(spec.type_name, spec.type_hash, type_name)}. Use that type, or another topic name; or stop all "
-            f"nodes, and put aside what each has of the topic: `spindle journal set-aside {quote(str(directory))} "
-            f"--topic {quote(spec.name)} -o DIRECTORY` (docs/operations.md, \"Journals\")") from None
+            f"topic {spec.name!r} is logged, and {holder} has messages of another type of it on disk: "
+            f"{_shown(type_name, type_hash, spec.type_name)}{place}, and you want "
+            f"{_shown(spec.type_name, spec.type_hash, type_name)}. Use that type, or another topic name; or, while "
+            f"nobody has it open, give up what it is: `spindle topics {quote(spec.name)} --redefine` puts its journals "
+            "aside, and the next declaration says what it is (docs/operations.md, \"Journals\")") from None
 
 
-def _newest(directory: Path, topic: str, node_id: int, files: Files) -> tuple[Path, str, bytes] | None:
-    """The newest file that says anything, and the type in its head: name and hash."""
+def newest_type(directory: Path, topic: str, node_id: int, files: Files) -> tuple[Path, str, bytes] | None:
+    """The newest file that says anything, and the type in its head: name and hash. Blocks."""
     try:
         numbered = journal_numbers(files, directory, topic, node_id)
     except (JournalError, OSError):
@@ -67,4 +72,4 @@ def _shown(name: str, type_hash: bytes, other: str) -> str:
     return name if name != other else f"{name} ({type_hash.hex()[:16]})"
 
 
-__all__ = ["check_fits"]
+__all__ = ["check_fits", "check_type", "newest_type"]

@@ -17,7 +17,7 @@ from spindle.errors import ConfigError, MembershipError
 from spindle.group.codec import spec_from_wire, spec_to_wire
 from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TOPICS_MAX, TopicSpec
-from spindle.group.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Topic, View
+from spindle.group.view import NODES_MAX, VIEW_FLOOR_MAX, Member, Renewal, Topic, View
 from spindle.membership import messages as m
 from spindle.proto import node_pb2 as pb
 
@@ -81,12 +81,13 @@ def _topic_of(data: bytes) -> Topic:
 
 def _topic_from_wire(topic: pb.Topic) -> Topic:
     return Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
-                 tuple(topic.fresh), (topic.born_view_id, topic.born_revision))
+                 tuple(topic.fresh), (topic.born_view_id, topic.born_revision), Renewal(topic.renewal))
 
 
 def _topic_to_wire(topic: Topic) -> pb.Topic:
     return pb.Topic(spec=spec_to_wire(topic.spec), topic_id=topic.topic_id, members=topic.members,
-                    senders=topic.senders, fresh=topic.fresh, born_view_id=topic.born[0], born_revision=topic.born[1])
+                    senders=topic.senders, fresh=topic.fresh, born_view_id=topic.born[0], born_revision=topic.born[1],
+                    renewal=topic.renewal)
 
 
 @functools.lru_cache(maxsize=4 * TOPICS_MAX)
@@ -198,7 +199,8 @@ def message_to_wire(message: m.Message) -> pb.PeerMessage:
             request.declare.CopyFrom(spec_to_wire(message.wish))
         elif isinstance(message.wish, m.Deletion):
             request.deletion.CopyFrom(pb.TopicRequest.Deletion(
-                topic=message.wish.topic, born_view_id=message.wish.born[0], born_revision=message.wish.born[1]))
+                topic=message.wish.topic, born_view_id=message.wish.born[0], born_revision=message.wish.born[1],
+                renews=message.wish.renews, undeclared=message.wish.undeclared))
         else:
             wish = message.wish
             request.role.CopyFrom(pb.TopicRequest.Role(topic=wish.topic, member=wish.member, sender=wish.sender))
@@ -238,7 +240,8 @@ def message_from_wire(message: pb.PeerMessage) -> m.Message | None:
             wish = spec_from_wire(request.declare)
         elif request.WhichOneof("wish") == "deletion":
             deletion = request.deletion
-            wish = m.Deletion(deletion.topic, (deletion.born_view_id, deletion.born_revision))
+            wish = m.Deletion(deletion.topic, (deletion.born_view_id, deletion.born_revision), deletion.renews,
+                              deletion.undeclared)
         else:
             wish = m.Role(request.role.topic, request.role.member or request.role.sender, request.role.sender)
         return m.TopicRequest(request.request_id, request.view_id, wish)

@@ -48,7 +48,8 @@ class Machine(Outside):
         return self._wish(spec)
 
     def delete(self, deletion: m.Deletion) -> int:
-        """Wishes that a topic is no more; returns the request id. Refused if somebody has a part in it."""
+        """Wishes that a topic is no more, or not what it is; returns the request id. Refused if somebody has a part in
+        it."""
         return self._wish(deletion)
 
     def take_role(self, role: m.Role) -> int:
@@ -123,7 +124,7 @@ class Machine(Outside):
         assert self.view is not None
         for request_id, wish in list(self._own.items()):
             topic = self.view.topic(wish.name) if isinstance(wish, TopicSpec) else None
-            if topic is not None and isinstance(wish, TopicSpec):
+            if topic is not None and isinstance(wish, TopicSpec) and self.view.declares(wish.name):
                 del self._own[request_id]
                 try:
                     topic.spec.check_same(wish)

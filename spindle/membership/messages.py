@@ -44,10 +44,16 @@ class Role:
 
 @dataclasses.dataclass(frozen=True)
 class Deletion:
-    """A wish to delete a topic: the one that was declared at `born`, not a later one of its name."""
+    """A wish to delete a topic: the one that was declared at `born`, not a later one of its name.
+
+    renews: it is logged, and the group keeps in mind that what its journals have doesn't count any more: the next
+    declaration says what it is; undeclared: with that, there are only journals of it, and `born` says nothing
+    """
 
     topic: str
     born: tuple[int, int]
+    renews: bool = False
+    undeclared: bool = False
 
 
 Wish = TopicSpec | Role | Deletion

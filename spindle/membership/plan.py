@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from shlex import quote
 
 from spindle.errors import SpindleError, TopicInUse, TopicLimit, TopicUnknown, error_to_wire
 from spindle.group.layout import check_memory
 from spindle.group.levels import Level
 from spindle.group.settings import UNSAID, Settings
 from spindle.group.topics import TOPICS_MAX, TopicSpec
-from spindle.group.view import NODES_MAX, Member, Topic, View, different
+from spindle.group.view import NODES_MAX, Member, Renewal, Topic, View, different
 from spindle.membership.messages import Deletion, Rejection, Role, TopicRequest, Wish
 
 TOPICS_BYTES_MAX = 100 << 10  # of the topics in a view's description: it must fit the core's proposal area
@@ -73,10 +74,12 @@ def fulfilled(view: View, node_id: int, wish: Wish) -> bool:
     """True if nothing has to change for this wish."""
     if isinstance(wish, Deletion):
         topic = view.topic(wish.topic)
+        if wish.undeclared:
+            return topic is not None
         return topic is None or topic.born != wish.born
     if isinstance(wish, Role):
         return view.has_role(node_id, wish.topic, wish.member, wish.sender)
-    return view.topic(wish.name) is not None
+    return view.declares(wish.name)
 
 
 @dataclasses.dataclass
@@ -86,6 +89,11 @@ class _Draft:
     members: set[int]
     senders: set[int]
     born: tuple[int, int]
+    renewal: Renewal = Renewal.NONE
+
+
+def _draft_of(topic: Topic) -> _Draft:
+    return _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders), topic.born, topic.renewal)
 
 
 class _Drafts:
@@ -101,7 +109,7 @@ class _Drafts:
             topic = self._view.topic(name)
             if topic is None:
                 return None
-            self._drafts[name] = _Draft(topic.spec, topic.topic_id, set(topic.members), set(topic.senders), topic.born)
+            self._drafts[name] = _draft_of(topic)
         return self._drafts[name]
 
     def put(self, name: str, draft: _Draft | None) -> None:
@@ -123,7 +131,7 @@ class _Drafts:
                 if stay and not one.fresh:
                     yield one
                     continue
-                one = _Draft(one.spec, one.topic_id, set(one.members), set(one.senders), one.born)
+                one = _draft_of(one)
             yield _finish(one, nodes, before.get(one.topic_id))
 
 
@@ -154,7 +162,7 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
             if isinstance(request.wish, TopicSpec):
                 _declare(drafts, request.wish, view.state)
             elif isinstance(request.wish, Deletion):
-                _delete(drafts, request.wish)
+                _delete(drafts, request.wish, view.state)
             elif node_id in nodes:
                 _take_role(drafts, node_id, request.wish)
         except SpindleError as error:
@@ -164,7 +172,8 @@ def plan_next(view: View, wishes: Wishes, leaving: frozenset[int]) -> Plan:
             _subgroups(different(topics, view.topics)) == _subgroups(different(view.topics, topics))):
         # Nothing in shared memory has to move.
         before = {topic.topic_id: topic for topic in view.topics}
-        topics = tuple(before.get(topic.topic_id, topic) for topic in topics)
+        topics = tuple(old if (old := before.get(topic.topic_id)) is not None and old.born == topic.born else topic
+                       for topic in topics)
         if topics == view.topics:
             return Plan(None, rejections)
         return Plan(dataclasses.replace(view, topics=topics, revision=view.revision + 1), rejections)
@@ -184,10 +193,16 @@ _ORDER = {TopicSpec: 0, Role: 1, Deletion: 2}
 
 def _declare(drafts: _Drafts, wanted: TopicSpec, state: tuple[int, int]) -> None:
     known = drafts.get(wanted.name)
-    if known is not None:
+    if known is None:
+        _add(drafts, wanted.with_window(), state)
+    elif known.renewal is Renewal.AWAITED:
+        drafts.put(wanted.name, None)
+        _add(drafts, wanted.with_window(), state, Renewal.DECLARED)
+    else:
         known.spec.check_same(wanted)
-        return
-    spec = wanted.with_window()
+
+
+def _add(drafts: _Drafts, spec: TopicSpec, state: tuple[int, int], renewal: Renewal = Renewal.NONE) -> None:
     used = {draft.topic_id for draft in drafts.topics()}  # with those that are about to be deleted
     topic_id = max(used, default=0) + 1
     if topic_id > TOPICS_MAX:  # only when numbers above all used ones have run out, gaps below are filled
@@ -202,21 +217,30 @@ def _declare(drafts: _Drafts, wanted: TopicSpec, state: tuple[int, int]) -> None
         raise TopicLimit(f"topic {spec.name!r} cannot be declared: the descriptions of all topics would take "
                          f"{described} bytes, limit {TOPICS_BYTES_MAX}; use shorter names")
     check_memory(tuple(Topic(draft.spec, draft.topic_id) for draft in drafts.topics()), spec)
-    drafts.put(spec.name, _Draft(spec, topic_id, set(), set(), state))
+    drafts.put(spec.name, _Draft(spec, topic_id, set(), set(), state, renewal))
 
 
-def _delete(drafts: _Drafts, wish: Deletion) -> None:
+def _delete(drafts: _Drafts, wish: Deletion, state: tuple[int, int]) -> None:
     draft = drafts.get(wish.topic)
-    if draft is None or draft.born != wish.born:
+    if draft is None and wish.undeclared:
+        _add(drafts, TopicSpec(wish.topic, level=Level.LOGGED).with_window(), state, Renewal.AWAITED)
         return
-    if draft.spec.level is Level.LOGGED:
-        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: it is logged, and its journals outlive the group")
+    if draft is None or wish.undeclared or draft.born != wish.born:
+        return
+    what = "declared anew" if wish.renews else "deleted"
+    if draft.spec.level is not Level.LOGGED and wish.renews:
+        raise TopicInUse(f"topic {wish.topic!r} is not logged: it can be declared anew as soon as no program has a "
+                         "reader or writer of it any more, without any preparation")
+    if draft.spec.level is Level.LOGGED and not wish.renews and draft.renewal is not Renewal.AWAITED:
+        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: it is logged, and its journals outlive the group. "
+                         f"`spindle topics {quote(wish.topic)} --redefine` puts them aside and lets the next program "
+                         "that declares it say what it is")
     if draft.members:
         who = "node {} has" if len(draft.members) == 1 else "nodes {} have"
-        raise TopicInUse(f"topic {wish.topic!r} cannot be deleted: "
+        raise TopicInUse(f"topic {wish.topic!r} cannot be {what}: "
                          f"{who.format(' '.join(map(str, sorted(draft.members))))} readers or writers of it; close "
                          "them first")
-    drafts.put(wish.topic, None)
+    drafts.put(wish.topic, dataclasses.replace(draft, born=state, renewal=Renewal.AWAITED) if wish.renews else None)
 
 
 def _described_bytes(spec: TopicSpec) -> int:
@@ -225,7 +249,7 @@ def _described_bytes(spec: TopicSpec) -> int:
 
 def _take_role(drafts: _Drafts, node_id: int, role: Role) -> None:
     draft = drafts.get(role.topic)
-    if draft is None:
+    if draft is None or draft.renewal is Renewal.AWAITED:
         if role.member:
             raise TopicUnknown(f"topic {role.topic!r} is not declared; declare it before opening readers or writers")
         return
@@ -242,9 +266,9 @@ def _subgroups(topics: Iterable[Topic]) -> set[tuple[int, tuple[int, ...], tuple
 
 def _finish(draft: _Draft, nodes: list[int], before: Topic | None) -> Topic:
     if before is not None and not before.fresh and draft.members == set(before.members) <= set(nodes) and (
-            draft.senders == set(before.senders)):
+            draft.senders == set(before.senders)) and draft.born == before.born:
         return before
     members = tuple(node_id for node_id in nodes if node_id in draft.members)
     senders = tuple(node_id for node_id in members if node_id in draft.senders)
     fresh = tuple(node_id for node_id in members if before is None or node_id not in before.members)
-    return Topic(draft.spec, draft.topic_id, members, senders, fresh, draft.born)
+    return Topic(draft.spec, draft.topic_id, members, senders, fresh, draft.born, draft.renewal)

@@ -378,10 +378,10 @@ class Node:
         topic. Raises NodeStopped, GroupSilent."""
         await self._running().known(name)
 
-    async def delete_topic(self, name: str) -> None:
-        """Deletes a topic that is open on no node; another topic may then get its number. Raises TopicUnknown,
-        TopicInUse, NodeStopped."""
-        await self._running().delete(name)
+    async def delete_topic(self, name: str, renews: bool = False) -> None:
+        """Deletes a topic that is open on no node; another topic may then get its number. With `renews`: see
+        TopicTable.delete. Raises TopicUnknown, TopicInUse, NodeStopped."""
+        await self._running().delete(name, renews)
 
     async def open_writer(self, topic: str, *, slots: int = 0, relayed: int = 0, within: bool = False,
                           farewell: int = 0, lease: Lease | None = None, type_: bytes = b"") -> WriterPort:

@@ -73,10 +73,12 @@ class DeclareTopic(_message.Message):
     def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ...) -> None: ...
 
 class DeleteTopic(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "renews")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    RENEWS_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    renews: bool
+    def __init__(self, topic: _Optional[str] = ..., renews: bool = ...) -> None: ...
 
 class OpenWriter(_message.Message):
     __slots__ = ("topic", "slots", "endpoint", "guid", "relayed", "resumed", "farewell", "lease", "type")
@@ -521,16 +523,18 @@ class TopicSpec(_message.Message):
     def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ..., timing: _Optional[bytes] = ..., samples_max: _Optional[int] = ..., keys_max: _Optional[int] = ..., cleanup_ns: _Optional[int] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
-    __slots__ = ("spec", "topic_id", "members", "senders")
+    __slots__ = ("spec", "topic_id", "members", "senders", "awaits_definition")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     SENDERS_FIELD_NUMBER: _ClassVar[int]
+    AWAITS_DEFINITION_FIELD_NUMBER: _ClassVar[int]
     spec: TopicSpec
     topic_id: int
     members: _containers.RepeatedScalarFieldContainer[int]
     senders: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ...) -> None: ...
+    awaits_definition: bool
+    def __init__(self, spec: _Optional[_Union[TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., awaits_definition: bool = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("view_id", "node_ids", "my_rank", "group_id")

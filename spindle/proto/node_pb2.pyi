@@ -283,7 +283,7 @@ class Member(_message.Message):
     def __init__(self, node_id: _Optional[int] = ..., incarnation: _Optional[int] = ..., address: _Optional[str] = ..., pid: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[str] = ..., view_floor: _Optional[int] = ..., host: _Optional[bytes] = ..., endpoint: _Optional[str] = ..., fabrics: _Optional[_Iterable[str]] = ..., rdma_network: _Optional[str] = ...) -> None: ...
 
 class Topic(_message.Message):
-    __slots__ = ("spec", "topic_id", "members", "senders", "fresh", "born_view_id", "born_revision")
+    __slots__ = ("spec", "topic_id", "members", "senders", "fresh", "born_view_id", "born_revision", "renewal")
     SPEC_FIELD_NUMBER: _ClassVar[int]
     TOPIC_ID_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
@@ -291,6 +291,7 @@ class Topic(_message.Message):
     FRESH_FIELD_NUMBER: _ClassVar[int]
     BORN_VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     BORN_REVISION_FIELD_NUMBER: _ClassVar[int]
+    RENEWAL_FIELD_NUMBER: _ClassVar[int]
     spec: _attach_pb2.TopicSpec
     topic_id: int
     members: _containers.RepeatedScalarFieldContainer[int]
@@ -298,7 +299,8 @@ class Topic(_message.Message):
     fresh: _containers.RepeatedScalarFieldContainer[int]
     born_view_id: int
     born_revision: int
-    def __init__(self, spec: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., fresh: _Optional[_Iterable[int]] = ..., born_view_id: _Optional[int] = ..., born_revision: _Optional[int] = ...) -> None: ...
+    renewal: int
+    def __init__(self, spec: _Optional[_Union[_attach_pb2.TopicSpec, _Mapping]] = ..., topic_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ..., senders: _Optional[_Iterable[int]] = ..., fresh: _Optional[_Iterable[int]] = ..., born_view_id: _Optional[int] = ..., born_revision: _Optional[int] = ..., renewal: _Optional[int] = ...) -> None: ...
 
 class View(_message.Message):
     __slots__ = ("group_id", "view_id", "members", "topics", "settings", "revision")
@@ -391,14 +393,18 @@ class TopicRequest(_message.Message):
         sender: bool
         def __init__(self, topic: _Optional[str] = ..., member: bool = ..., sender: bool = ...) -> None: ...
     class Deletion(_message.Message):
-        __slots__ = ("topic", "born_view_id", "born_revision")
+        __slots__ = ("topic", "born_view_id", "born_revision", "renews", "undeclared")
         TOPIC_FIELD_NUMBER: _ClassVar[int]
         BORN_VIEW_ID_FIELD_NUMBER: _ClassVar[int]
         BORN_REVISION_FIELD_NUMBER: _ClassVar[int]
+        RENEWS_FIELD_NUMBER: _ClassVar[int]
+        UNDECLARED_FIELD_NUMBER: _ClassVar[int]
         topic: str
         born_view_id: int
         born_revision: int
-        def __init__(self, topic: _Optional[str] = ..., born_view_id: _Optional[int] = ..., born_revision: _Optional[int] = ...) -> None: ...
+        renews: bool
+        undeclared: bool
+        def __init__(self, topic: _Optional[str] = ..., born_view_id: _Optional[int] = ..., born_revision: _Optional[int] = ..., renews: bool = ..., undeclared: bool = ...) -> None: ...
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     DECLARE_FIELD_NUMBER: _ClassVar[int]
@@ -677,7 +683,7 @@ class RestartQuery(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ...) -> None: ...
 
 class RestartSummary(_message.Message):
-    __slots__ = ("topic", "view_id", "lives", "holders", "whole", "successor", "seen_view", "begin", "end", "count", "problem", "serving")
+    __slots__ = ("topic", "view_id", "lives", "holders", "whole", "successor", "seen_view", "begin", "end", "count", "problem", "serving", "type_name", "type_hash")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     VIEW_ID_FIELD_NUMBER: _ClassVar[int]
     LIVES_FIELD_NUMBER: _ClassVar[int]
@@ -690,6 +696,8 @@ class RestartSummary(_message.Message):
     COUNT_FIELD_NUMBER: _ClassVar[int]
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     SERVING_FIELD_NUMBER: _ClassVar[int]
+    TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
+    TYPE_HASH_FIELD_NUMBER: _ClassVar[int]
     topic: str
     view_id: int
     lives: _containers.RepeatedCompositeFieldContainer[Life]
@@ -702,7 +710,9 @@ class RestartSummary(_message.Message):
     count: int
     problem: str
     serving: bool
-    def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ..., lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., holders: _Optional[_Union[Holders, _Mapping]] = ..., whole: bool = ..., successor: _Optional[_Union[Successor, _Mapping]] = ..., seen_view: _Optional[int] = ..., begin: _Optional[_Union[Order, _Mapping]] = ..., end: _Optional[_Union[Order, _Mapping]] = ..., count: _Optional[int] = ..., problem: _Optional[str] = ..., serving: bool = ...) -> None: ...
+    type_name: str
+    type_hash: bytes
+    def __init__(self, topic: _Optional[str] = ..., view_id: _Optional[int] = ..., lives: _Optional[_Iterable[_Union[Life, _Mapping]]] = ..., holders: _Optional[_Union[Holders, _Mapping]] = ..., whole: bool = ..., successor: _Optional[_Union[Successor, _Mapping]] = ..., seen_view: _Optional[int] = ..., begin: _Optional[_Union[Order, _Mapping]] = ..., end: _Optional[_Union[Order, _Mapping]] = ..., count: _Optional[int] = ..., problem: _Optional[str] = ..., serving: bool = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ...) -> None: ...
 
 class RestartRecord(_message.Message):
     __slots__ = ("topic", "view_id", "successor")

@@ -20,6 +20,7 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 from collections.abc import Callable, Iterator
@@ -29,7 +30,7 @@ from spindle.errors import ConfigError, JournalError, SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.archive import in_thread, plain
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Summary, agreed_end
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary, agreed_end, began_after
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
 from spindle.restart.pieces import Gatherer, message_max
 from spindle.restart.questions import Questions
@@ -113,7 +114,8 @@ class CatchingUp:
             self._stream.put(None)
         self._moved.set()
         self._inputs.put_nowait(
-            lambda restorer: restorer.begin(self._group, view.view_id, view.node_ids, topic.members))
+            lambda restorer: restorer.begin(self._group, view.view_id, view.node_ids, topic.members,
+                                            topic.renewed_since))
 
     def heard(self, node_id: int, view_id: int, summary: Summary) -> None:
         """A node has said what is in its journal."""
@@ -138,13 +140,13 @@ class CatchingUp:
         except (JournalError, OSError) as error:
             return await in_thread(self._questions.damaged, self.local.spec.name, error)
         if not self._conformed:
-            return Summary(self._questions.ledger(self.local.spec.name).read(), found.begin, found.end,
-                           found.recovery.position)
+            return dataclasses.replace(found.summary, standing=self._questions.ledger(self.local.spec.name).read())
         await self.local.journal_is_durable()
         journal = await self.local.journal()
         begin = found.begin if found.begin != NOTHING else self.local.first_order
         return Summary(self._questions.ledger(self.local.spec.name).read(), begin, journal.last,
-                       int(str(journal.status()["position"])))
+                       int(str(journal.status()["position"])),
+                       type=(self.local.spec.type_name, self.local.spec.type_hash))
 
     def cancel(self) -> None:
         """The node is no member of the topic any more."""
@@ -309,26 +311,28 @@ class CatchingUp:
             self._cutting = None
 
     async def _cut_now(self, agreed: Order) -> None:
-        from spindle.restart.disk import cut_after, take_up
+        from spindle.restart.disk import ASIDE_SUFFIX, FORKED_SUFFIX, cut_after, take_up
 
-        name = self.local.spec.name
+        name, since = self.local.spec.name, self._topic.renewed_since
+        renewed = since is not None and not began_after(self._lives, self._view.group_id, since)
         self._looked = self._to_look()
         await self._update(whole=False)
         if self._conformed:
-            await self._begin_anew()
+            await self._begin_anew(f"node {self._guide} can't go on from what has come of it")
         store = self._questions.store(name)
-        count, kept = await in_thread(cut_after, store, agreed)
-        LOG.warning("topic %r: the last %d messages of this node's journal conflict with what the group went on with; "
-                    "they are kept in %s", name, count, ", ".join(map(str, kept)))
+        count, kept = await in_thread(cut_after, store, agreed, ASIDE_SUFFIX if renewed else FORKED_SUFFIX)
+        LOG.warning("topic %r: %s; they are kept in %s", name,
+                    f"it was declared anew, so the {count} messages of this node's journal count no more" if renewed
+                    else f"the last {count} messages of this node's journal conflict with what the group went on with",
+                    ", ".join(map(str, kept)))
         self._found = await in_thread(take_up, store, self._questions.ledger(name))
         self._looked.set_result(self._found)
         self.last = self._found.end
 
-    async def _begin_anew(self) -> None:
+    async def _begin_anew(self, why: str) -> None:
         """The journal goes on already, and what follows has to come from a member that can't go on from there: its own
         journal begins later, or it and others have agreed on something else. No reader has been placed."""
-        LOG.warning("topic %r: node %d can't go on from what has come of it: it is taken up anew",
-                    self.local.spec.name, self._guide)
+        LOG.warning("topic %r: %s: it is taken up anew", self.local.spec.name, why)
         if self._reading is not None:
             await asyncio.wait({self._reading})
         self._tail = self._reading = None
@@ -430,7 +434,7 @@ class CatchingUp:
         view, topic = self._view, self._topic
         restorer = self._restorer = Restorer(self._me, self._questions.config.journal_restart)
         self._inputs, self._ask_again_s = asyncio.Queue(), ASK_AGAIN_S
-        restorer.begin(self._group, view.view_id, view.node_ids, topic.members)
+        restorer.begin(self._group, view.view_id, view.node_ids, topic.members, topic.renewed_since)
         filling: asyncio.Task[None] | None = None
         said = ""
         try:
@@ -445,8 +449,7 @@ class CatchingUp:
                         self._questions.record(action.node_id, self.local.spec.name, action.view_id, action.successor)
                     elif isinstance(action, Settle):
                         standing = action.standing
-                        await self._update(lives=standing.lives, holders=standing.holders, whole=True, successor=None,
-                                           seen_view=standing.seen_view)
+                        await (self._renew if action.renews else self._settle)(standing)
                         restorer.settled()
                         self._go_on(standing.lives)
                         return True
@@ -463,6 +466,19 @@ class CatchingUp:
         finally:
             if filling is not None:
                 filling.cancel()
+
+    async def _settle(self, standing: Standing) -> None:
+        await self._update(lives=standing.lives, holders=standing.holders, whole=True, successor=None,
+                           seen_view=standing.seen_view)
+
+    async def _renew(self, standing: Standing) -> None:
+        """Settles without what there is on disk, which is put aside: the topic has been declared anew."""
+        self._looked = self._to_look()
+        if self._conformed:
+            await self._begin_anew("it was declared anew, and what has come since counted at too few nodes")
+        await self._settle(standing)
+        await self._look()
+        await self._conform(standing.lives)
 
     async def _next_input(self, restorer: Restorer) -> Callable[[Restorer], None]:
         """The next input of the restorer; meanwhile nodes whose disk failed are asked again."""
@@ -505,12 +521,16 @@ class CatchingUp:
 
     async def _fill(self, action: Fill) -> None:
         """Makes the own journal end with the decision's end."""
+        from spindle.journal.fitting import check_type
+
         decision, view_id = action.decision, action.view_id
 
         def tell(tell_it: Callable[[Restorer], None]) -> None:
             self._inputs.put_nowait(tell_it)
 
         try:
+            if decision.type[0]:
+                check_type(self.local.spec, *decision.type, f"node {decision.source}")
             await self._cut_whole()
             agreed = agreed_end(decision.lives, decision.end, self._lives, self.last)
             if self.last > agreed:

@@ -7,6 +7,8 @@ Words:
   is gone. Journals whose lives are the same are prefixes of one sequence; where their lives part, so do their messages.
   All who have a life have the same ones before it. Of these only the last LIVES_MAX are kept, however often a topic is
   opened again: whoever was away for longer begins anew, with what the others have.
+- The first life of all begins after nothing, and no message of a view before it belongs to the topic. What a node has
+  of such views is from before the topic was declared anew.
 - *Holders* are the members of the topic from one view on, until its members change. All of them have on disk whatever
   was acknowledged as persisted while they were the holders, since an acknowledgement needs every member.
 
@@ -90,6 +92,7 @@ class Summary:
 
     problem  why its journal can't take part: damaged, or there is nowhere to keep one. Empty if it can
     serving  it is a member and whole now: no restart is needed, everything can be had from it
+    type     name and hash, of its newest messages; an empty name if it isn't known
     """
 
     standing: Standing = Standing()
@@ -98,6 +101,7 @@ class Summary:
     count: int = 0
     problem: str = ""
     serving: bool = False
+    type: tuple[str, bytes] = ("", b"")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,12 +110,16 @@ class Decision:
 
     lives     of the topic from now on, the new one last
     voters    nodes that held the topic when it was last whole
+    type      of the source's messages, see Summary
+    renews    it begins although there may be messages: they are of an earlier definition
     """
 
     source: int | None
     end: Order
     lives: tuple[Life, ...]
     voters: tuple[int, ...]
+    type: tuple[str, bytes] = ("", b"")
+    renews: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +159,11 @@ def place_in(lives: tuple[Life, ...], group_id: int, place: Order) -> Order | No
     return min(place, (view_id, sequence + 1))
 
 
+def is_outdated(lives: tuple[Life, ...], begin: Order) -> bool:
+    """True if a journal that begins with this message is from before these lives, with which the topic began anew."""
+    return bool(lives) and lives[0].after == NOTHING != begin and begin[0] < lives[0].first_view
+
+
 def begin_life(lives: tuple[Life, ...], end: Order, name: str, view_id: int) -> tuple[Life, ...]:
     """The lives of a topic that goes on after `end` with view `view_id`. Those without a message are left out, and so
     are the oldest of too many."""
@@ -158,12 +171,17 @@ def begin_life(lives: tuple[Life, ...], end: Order, name: str, view_id: int) -> 
     return (*before[max(0, len(before) + 1 - LIVES_MAX):], Life(name, view_id, end))
 
 
-def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = "majority") -> Decision | Missing:
-    """Which journal to go on from in view `view_id`, if `answers` are those of all nodes of the view.
+def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = "majority",
+           renewed_since: int | None = None) -> Decision | Missing:
+    """Which journal to go on from in view `view_id`, if `answers` are those of all nodes of the view. `name` is that of
+    the life that begins.
 
     The newest holders that anybody knows of decide: enough of them must be here, by `mode` a majority, all, or any.
     Of the journals with their lives the longest is the source: what it has beyond the others was delivered by some,
     acknowledged to none, and contradicts nothing.
+
+    renewed_since: the topic has been declared anew in this group, after this view. It takes as many of the newest
+    holders, since whoever is away must not be able to bring back what they had: then what began before doesn't count.
     """
     usable = {node_id: one for node_id, one in answers.items() if not one.problem}
     chosen = _voters(answers, usable, mode)
@@ -172,6 +190,8 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
     # One voter may have more lives than the others, if it was on its way to being whole among newer holders.
     lives = max((usable[node_id].standing.lives for node_id in chosen), default=(),
                 key=lambda one: (one[-1].first_view if one else -1, len(one)))
+    if renewed_since is not None and not began_after(lives, Life(name, view_id).group_id, renewed_since):
+        return Decision(None, NOTHING, begin_life((), NOTHING, name, view_id), chosen, renews=True)
     newest = lives[-1:]  # whoever has this life has the same ones before it
     same = {node_id: one for node_id, one in usable.items() if one.end != NOTHING and one.standing.lives[-1:] == newest}
     end = max((one.end for one in same.values()), default=NOTHING)
@@ -181,7 +201,13 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
     # Of several that go as far, one that goes back furthest can serve everybody.
     source = min((node_id for node_id, one in same.items() if one.end == end),
                  key=lambda node_id: (not same[node_id].standing.whole, same[node_id].begin, node_id), default=None)
-    return Decision(source, end, begin_life(lives, end, name, view_id), chosen)
+    return Decision(source, end, begin_life(lives, end, name, view_id), chosen,
+                    usable[source].type if source is not None else ("", b""))
+
+
+def began_after(lives: tuple[Life, ...], group_id: int, view_id: int) -> bool:
+    """True if the newest of these lives began in that group after that view."""
+    return bool(lives) and lives[-1].group_id == group_id and lives[-1].first_view > view_id
 
 
 def known_of(standings: Mapping[int, Standing]) -> list[Successor]:

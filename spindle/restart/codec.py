@@ -54,7 +54,8 @@ def summary_to_wire(summary: Summary, topic: str, view_id: int) -> pb.RestartSum
     message = pb.RestartSummary(
         topic=topic, view_id=view_id, lives=lives_to_wire(standing.lives), whole=standing.whole,
         seen_view=standing.seen_view, begin=order_to_wire(summary.begin), end=order_to_wire(summary.end),
-        count=summary.count, problem=summary.problem, serving=summary.serving)
+        count=summary.count, problem=summary.problem, serving=summary.serving,
+        type_name=summary.type[0], type_hash=summary.type[1])
     if standing.holders is not None:
         message.holders.CopyFrom(holders_to_wire(standing.holders))
     if standing.successor is not None:
@@ -68,4 +69,4 @@ def summary_from_wire(message: pb.RestartSummary) -> Summary:
         message.whole, successor_from_wire(message.successor) if message.HasField("successor") else None,
         message.seen_view)
     return Summary(standing, order_from_wire(message.begin), order_from_wire(message.end), message.count,
-                   message.problem, message.serving)
+                   message.problem, message.serving, (message.type_name, message.type_hash))

@@ -2,7 +2,7 @@
 
 Why apart from `spindle.journal.recovery`: there one node puts its own files in order, whatever others have; here it
 makes them equal to somebody else's. Nothing is ever deleted: what is cut off is kept beside, under the file's name with
-`.forked` (it conflicts) or `.damaged`.
+`.forked` (it conflicts), `.aside` (the topic was declared anew) or `.damaged`.
 
 Rules: everything here blocks and runs on a thread of its own. Nobody writes the journal meanwhile (it is taken up after
 this), except where a function that reads says otherwise. Raises JournalError, OSError.
@@ -21,17 +21,19 @@ from typing import NamedTuple
 from spindle.errors import JournalError
 from spindle.journal.errors import JournalBusy, JournalCorrupt, NotAJournal
 from spindle.journal.files import Files, OsFiles
+from spindle.journal.fitting import newest_type
 from spindle.journal.format import MESSAGE, CommitLayout, Damage
 from spindle.journal.names import lock_name
 from spindle.journal.reading import Channels, JournalMessage, add_channels, messages_of
 from spindle.journal.recovery import Known, Recovery, corrupt_error, journal_numbers, open_scan, recover, repair
 from spindle.journal.relays import Relays
 from spindle.journal.scan import State
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary
+from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary, is_outdated
 from spindle.restart.ledger import Ledger
 from spindle.restart.pieces import ENTRY_SIZE
 
 FORKED_SUFFIX = ".forked"
+ASIDE_SUFFIX = ".aside"
 DAMAGED_SUFFIX = ".damaged"
 COPY_BYTES = 1 << 20
 LOG = logging.getLogger("spindle.node")
@@ -53,6 +55,7 @@ class TakenUp(NamedTuple):
     recovery: Recovery
     begin: Order
     standing: Standing
+    type: tuple[str, bytes] = ("", b"")  # of the newest messages; an empty name: unknown
 
     @property
     def end(self) -> Order:
@@ -60,12 +63,12 @@ class TakenUp(NamedTuple):
 
     @property
     def summary(self) -> Summary:
-        return Summary(self.standing, self.begin, self.end, self.recovery.position)
+        return Summary(self.standing, self.begin, self.end, self.recovery.position, type=self.type)
 
 
 def take_up(store: Store, ledger: Ledger) -> TakenUp:
-    """Puts the journal in order (a torn tail is cut and kept) and says what there is. Raises JournalCorrupt,
-    JournalBusy.
+    """Puts the journal in order (a torn tail is cut and kept, and so is all that is older than the ledger's lives) and
+    says what there is. Raises JournalCorrupt, JournalBusy.
 
     A journal without a ledger, from before there were any, counts as one whose only holder was this node.
     """
@@ -90,11 +93,18 @@ def _found(store: Store, ledger: Ledger, whole: bool) -> TakenUp:
     """Hold the lock. If there is no ledger, one is made that says `whole`."""
     recovery = recover(store.files, store.directory, store.topic, store.node_id, store.known)
     standing, begin = ledger.read(), first_message(store)
+    if is_outdated(standing.lives, begin):
+        count, kept = cut_after(store, NOTHING, ASIDE_SUFFIX)
+        LOG.warning("topic %r was declared anew: the %d messages that this node had of it are kept in %s", store.topic,
+                    count, ", ".join(map(str, kept)))
+        recovery = recover(store.files, store.directory, store.topic, store.node_id)
+        begin = first_message(store)
     if not ledger.exists and begin != NOTHING:
         standing = ledger.update(
             lives=(Life(recovery.group, begin[0]),), whole=whole, seen_view=recovery.last_view,
             holders=Holders(recovery.last_view, (store.node_id,)))
-    return TakenUp(recovery, begin, standing)
+    newest = newest_type(store.directory, store.topic, store.node_id, store.files) if begin != NOTHING else None
+    return TakenUp(recovery, begin, standing, newest[1:] if newest is not None else ("", b""))
 
 
 def first_message(store: Store) -> Order:
@@ -109,7 +119,7 @@ def first_message(store: Store) -> Order:
     return NOTHING
 
 
-def cut_after(store: Store, end: Order) -> tuple[int, list[Path]]:
+def cut_after(store: Store, end: Order, suffix: str = FORKED_SUFFIX) -> tuple[int, list[Path]]:
     """Ends the journal with the last commit that holds nothing beyond `end`. Returns how many messages that took off,
     and the files that keep them. Whoever calls this has said in the ledger that the journal isn't whole.
 
@@ -133,7 +143,7 @@ def cut_after(store: Store, end: Order) -> tuple[int, list[Path]]:
             if not beyond and (good or (scan.head.last_view, scan.head.last_sequence) <= end):
                 break
             count += beyond
-            aside = _free_name(store, path, FORKED_SUFFIX)
+            aside = _free_name(store, path, suffix)
             kept.append(aside)
             if not good:
                 files.rename(path, aside)

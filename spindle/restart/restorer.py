@@ -16,6 +16,9 @@ The steps, all within one view; a new view begins them anew:
              held it before, and those who never did, so that none of them begins it anew one day
     settle   the own standing says: whole, one of the new holders, with the new life. Now delivery is released
 
+A topic that has been declared anew in this group has no source, and nothing is filled: what is on disk stays as it is,
+and counts, until `settle`. Only then is it put aside, by whoever looks at it next and finds it older than its standing.
+
 Why it is safe (the letters are those of docs/reliability.md):
 - P1. What was acknowledged as persisted is on the disk of every holder. Any two majorities of the same holders meet, so
   a restart has somebody who knows of newer holders, if they were made by a restart (`record`) or by members that left
@@ -86,9 +89,10 @@ class Record:
 
 @dataclasses.dataclass(frozen=True)
 class Settle:
-    """Write the own standing, call `settled`, and go on with the topic."""
+    """Write the own standing, call `settled`, and go on with the topic. `renews`: then put the own journal aside."""
 
     standing: Standing
+    renews: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +116,7 @@ class Restorer:
         self._life = ""
         self._nodes: tuple[int, ...] = ()
         self._holders: Holders | None = None
+        self._renewed_since: int | None = None
         self._answers: dict[int, Summary] = {}
         self._to_record: set[int] = set()
         self._missing: Missing | None = None
@@ -120,12 +125,14 @@ class Restorer:
         self._known: Successor | None = None  # holders that this node waited for, in whatever view
         self._actions: list[Action] = []
 
-    def begin(self, group: str, view_id: int, nodes: tuple[int, ...], members: tuple[int, ...]) -> None:
-        """Begins in a newly installed view with these nodes, of which `members` are the topic's."""
+    def begin(self, group: str, view_id: int, nodes: tuple[int, ...], members: tuple[int, ...],
+              renewed_since: int | None = None) -> None:
+        """Begins in a newly installed view with these nodes, of which `members` are the topic's. `renewed_since`: see
+        `chain.decide`."""
         if self.step in (Step.SETTLING, Step.DONE):
             return  # the standing is being written: the topic goes on whatever the view
         self._view_id, self._life, self._nodes = view_id, f"{group}.{view_id}", nodes
-        self._holders = Holders(view_id, members)
+        self._holders, self._renewed_since = Holders(view_id, members), renewed_since
         self._answers, self._missing, self.decision = {}, None, None
         self._told = set()
         self._actions = [Ask(node_id, view_id) for node_id in nodes]
@@ -147,14 +154,17 @@ class Restorer:
         if len(self._answers) < len(self._nodes):
             return
         self._remember()
-        chosen = decide(self._answers, self._life, self._view_id, self.mode)
+        chosen = decide(self._answers, self._life, self._view_id, self.mode, self._renewed_since)
         if isinstance(chosen, Missing):
             self._missing, self.step = chosen, Step.WAITING
             if chosen.holders is not None:
                 self._tell(chosen.holders)
             return
         self.decision, self._missing, self.step = chosen, None, Step.FILLING
-        self._actions.append(Fill(chosen, self._view_id))
+        if chosen.renews:  # what there is stays as it is, and counts, until all know that it won't any more
+            self._record()
+        else:
+            self._actions.append(Fill(chosen, self._view_id))
 
     def _remember(self) -> None:
         """Adds the holders that this node waited for to its own answer: the node that told of them may be gone by now,
@@ -189,8 +199,11 @@ class Restorer:
         """The own journal is on disk up to the decision's end."""
         if view_id != self._view_id or self.step is not Step.FILLING:
             return
+        self._record()
+
+    def _record(self) -> None:
         assert self.decision is not None and self._holders is not None
-        self.step = Step.RECORDING
+        view_id, self.step = self._view_id, Step.RECORDING
         self._to_record = {node_id for node_id, one in self._answers.items() if not one.problem} - {self.node_id}
         required = tuple(sorted({*self._to_record, self.node_id}))
         successor = Successor(self._holders, required)
@@ -209,7 +222,8 @@ class Restorer:
             return
         assert self.decision is not None
         self.step = Step.SETTLING
-        self._actions.append(Settle(Standing(self.decision.lives, self._holders, whole=True, seen_view=self._view_id)))
+        standing = Standing(self.decision.lives, self._holders, whole=True, seen_view=self._view_id)
+        self._actions.append(Settle(standing, self.decision.renews))
 
     def settled(self) -> None:
         """The own standing is on disk."""

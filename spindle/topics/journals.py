@@ -51,6 +51,25 @@ def _check_fits(directory: Path, spec: TopicSpec, node_id: int) -> None:
     check_fits(directory, spec, node_id)
 
 
+async def keeps_any(config: NodeConfig, name: str, node_id: int) -> bool:
+    """True if this node has a journal of the topic, or knows who has one."""
+    directory = config.journal_dir
+    return directory is not None and await asyncio.get_running_loop().run_in_executor(
+        None, _keeps_any, directory, name, node_id)
+
+
+def _keeps_any(directory: Path, name: str, node_id: int) -> bool:
+    from spindle.journal.files import OsFiles
+    from spindle.journal.recovery import journal_numbers
+    from spindle.restart.ledger import ledger_path
+
+    try:
+        return ledger_path(directory, name, node_id).exists() or bool(
+            journal_numbers(OsFiles(), directory, name, node_id))
+    except OSError:
+        return False
+
+
 async def check_room(config: NodeConfig, name: str) -> None:
     """Returns if this node can keep a journal of the topic. Raises JournalError that says what to do."""
     directory = config.journal_dir
@@ -94,4 +113,4 @@ def look_at(task: asyncio.Task[Journal]) -> None:
         task.exception()
 
 
-__all__ = ["Halts", "check_fits", "check_room", "holding", "look_at", "open_journal"]
+__all__ = ["Halts", "check_fits", "check_room", "holding", "keeps_any", "look_at", "open_journal"]

@@ -36,7 +36,7 @@ from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
-from spindle.group.view import different
+from spindle.group.view import Renewal, different
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Deletion, Rejected, Role
 from spindle.membership.plan import fulfilled as is_fulfilled
@@ -44,7 +44,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.restart.giving import Pin
 from spindle.restart.pieces import Message
 from spindle.restart.questions import Questions
-from spindle.topics.journals import check_fits, check_room
+from spindle.topics.journals import check_fits, check_room, keeps_any
 from spindle.topics.larges import LargeSamples
 from spindle.topics.leases import Leases
 from spindle.topics.local_topic import LocalTopic
@@ -106,7 +106,6 @@ class TopicTable:
         self.on_halt: Callable[[str, str], object] = lambda topic, reason: None  # see LocalTopic
         self._closing: set[asyncio.Task[None]] = set()
         self._leaving = False
-        self._fitting: dict[str, tuple[str, bytes]] = {}  # types that what is on disk is of, or nothing is there
         self._stopped: SpindleError | None = None
 
     # --- for applications
@@ -116,20 +115,22 @@ class TopicTable:
         it can't be had."""
         self._check_running()
         if spec.level is Level.LOGGED and self._view().topic(spec.name) is None:
-            await self._check_fits(spec)
+            await check_fits(self._config, spec, self._node_id)
             self._check_running()
-        while (topic := self._view().topic(spec.name)) is None:  # again, if it is deleted before this goes on
-            await self._agree(spec, spec.name, lambda view: view.topic(spec.name) is not None)
+        while (topic := self._view().topic(spec.name)) is None or topic.renewal is Renewal.AWAITED:
+            await self._agree(spec, spec.name, lambda view: view.declares(spec.name))  # again, if it is deleted by then
             self._check_running()
         topic.spec.check_same(spec)
         return topic.info
 
-    async def delete(self, name: str) -> None:
-        """Returns when the group has no such topic any more. Raises TopicUnknown, TopicInUse."""
+    async def delete(self, name: str, renews: bool = False) -> None:
+        """Returns when the group has no such topic any more; with `renews`, of a logged one, when whoever declares it
+        next says what it is. Raises TopicUnknown, TopicInUse."""
         topic = await self.known(name)
-        if topic is None:
-            raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}")
-        deletion = Deletion(name, topic.born)
+        if topic is None and not (renews and await keeps_any(self._config, name, self._node_id)):
+            raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}"
+                               + (f", and node {self._node_id} has no journal of it" if renews else ""))
+        deletion = Deletion(name, topic.born if topic is not None else (0, 0), renews, topic is None)
         await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False,
@@ -272,12 +273,10 @@ class TopicTable:
 
     async def _entry(self, name: str) -> LocalTopic:
         topic = await self.known(name)
-        if topic is None:
+        if topic is None or topic.renewal is Renewal.AWAITED:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
         if topic.spec.level is Level.LOGGED:
             await check_room(self._config, name)
-            if self._node_id not in topic.members:
-                await self._check_fits(topic.spec)
             self._check_running()
         return self._local(topic)
 
@@ -406,12 +405,6 @@ class TopicTable:
         if self._machine.view is None:
             raise NodeStopped("the node is not a member yet")
         return self._machine.view
-
-    async def _check_fits(self, spec: TopicSpec) -> None:
-        """Once for each type: what a node has on disk changes with what it declares. Raises TopicMismatch."""
-        if self._fitting.get(spec.name) != (spec.type_name, spec.type_hash):
-            await check_fits(self._config, spec, self._node_id)
-            self._fitting[spec.name] = spec.type_name, spec.type_hash
 
     def _check_running(self) -> None:
         if self._stopped is not None:

@@ -111,9 +111,11 @@ class StandInNode:
             self.logs[spec.name] = DeliveryLog(1 << 20)
         return self._topics[spec.name]
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, renews: bool = False) -> None:
         if any(port.topic == name for port in self.open_ports):
             raise TopicInUse(f"topic {name!r} cannot be deleted: node 7 has it open")
+        if renews:
+            raise TopicInUse(f"topic {name!r} is not logged")
         if self._topics.pop(name, None) is None:
             raise TopicUnknown(f"topic {name!r} is not declared")
 

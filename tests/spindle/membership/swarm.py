@@ -85,11 +85,13 @@ def _do(group: FakeGroup, rng: random.Random, kind: str) -> None:
     elif kind == "suspect" and inside:
         group.suspect(rng.choice(inside).node_id, node.node_id)
     elif kind == "declare" and node.views and not node.paused:
-        group.declare(node.node_id, TopicSpec(f"t{rng.randrange(20)}", size_max=rng.choice((16, 16, 32))))
+        group.declare(node.node_id, TopicSpec(
+            f"t{rng.randrange(20)}", level=rng.choice((Level.ATOMIC, Level.ATOMIC, Level.LOGGED)),
+            size_max=rng.choice((16, 16, 32))))
         group.drive(node)
     elif kind == "delete" and node.views and node.views[-1].topics and not node.paused:
         topic = rng.choice(node.views[-1].topics)
-        node.machine.delete(m.Deletion(topic.spec.name, topic.born))
+        node.machine.delete(m.Deletion(topic.spec.name, topic.born, renews=topic.spec.level is Level.LOGGED))
         group.drive(node)
     elif kind == "role" and node.views and not node.paused:
         node.machine.take_role(m.Role("t", rng.random() < 0.8, False))

@@ -47,6 +47,8 @@ def decode_view(data: bytes) -> View:
     m.CurrentView(VIEW), m.JoinRequest(VIEW.members[0], 1 << 63, 3), m.TopicRequest(4, 5, SPEC),
     m.TopicRequest(4, 5, m.Role("t", True, False)),
     m.TopicRequest(4, 5, m.Deletion("t", (2**40, 7))),
+    m.TopicRequest(4, 5, m.Deletion("t", (2**40, 7), renews=True)),
+    m.TopicRequest(4, 5, m.Deletion("t", (0, 0), renews=True, undeclared=True)),
     m.Rejection(0, "TopicLimit", "text"), m.Admission(VIEW, 300, 2, 1),
     m.Prepared(6, 300), m.Installed(7, 6, 300), m.Lacking(6, 300, ((2, "no answer"), (9, ""))),
     m.LeftOut(6, 300, "nobody reaches you"),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from spindle.group.levels import Level
 from spindle.group.topics import TOPICS_MAX, TopicSpec
-from spindle.group.view import Member, Topic, View
+from spindle.group.view import Member, Renewal, Topic, View
 from spindle.membership.codec import decode_proposal, encode_proposal
 from spindle.membership.messages import Deletion, Role, TopicRequest
-from spindle.membership.plan import Wishes, plan_next
+from spindle.membership.plan import Wishes, fulfilled, plan_next
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -131,7 +131,7 @@ def test_any_plan_is_a_valid_view(wanted: list[tuple[int, str, int]], leaving: s
     assert again.view is None and not again.rejections
 
 
-# --- topics that are deleted
+# --- topics that are deleted, or declared anew
 
 
 def test_a_topic_that_nobody_has_open_is_deleted_in_a_revision() -> None:
@@ -186,3 +186,49 @@ def test_numbers_come_back_when_all_have_been_used() -> None:
     assert without is not None
     again = plan_next(without, wishes_of((1, TopicSpec("more", window=1, size_max=1))), NOBODY).view
     assert again is not None and again.topics[-1].topic_id == 6
+
+
+def test_what_a_logged_topic_is_can_be_given_up_while_nobody_has_it_open() -> None:
+    """The next declaration says it, whatever it is, and nobody opens it before."""
+    logged = TopicSpec("log", "old", level=Level.LOGGED).with_window()
+    plain = Topic(TopicSpec("t").with_window(), 1, (1,), born=(2, 0))
+    before = view_of(1, 2, topics=(plain, Topic(logged, 2, born=(3, 1))))
+    given_up = plan_next(before, wishes_of((2, Deletion("log", (3, 1), renews=True))), NOBODY).view
+    assert given_up is not None and given_up.revises(before) and not given_up.declares("log")
+    assert given_up.topics[1] == Topic(logged, 2, born=before.state, renewal=Renewal.AWAITED)
+    assert decode_proposal(encode_proposal(given_up, before, 9), before, 9) == given_up
+    refused = plan_next(given_up, wishes_of((1, Role("log", True, False))), NOBODY)
+    assert refused.view is None and [one.kind for _, one in refused.rejections] == ["TopicUnknown"]
+    wishes = wishes_of((1, TopicSpec("log", "new", level=Level.LOGGED)), (1, Role("log", True, True)))
+    opened = plan_next(given_up, wishes, NOBODY).view
+    assert opened is not None and not opened.revises(given_up)
+    topic = opened.topic("log")
+    assert topic is not None and (topic.spec.type_name, topic.senders) == ("new", (1,))
+    assert topic.renewed_since == given_up.view_id < opened.view_id
+    # That it was declared anew stays with it while others come and go, and until it is given up once more.
+    closed = plan_next(opened, wishes_of((1, Role("log", False, False))), NOBODY).view
+    assert closed is not None and closed.topic("log").renewed_since == given_up.view_id  # type: ignore[union-attr]
+    again = plan_next(closed, wishes_of((2, Deletion("log", topic.born, renews=True))), NOBODY).view
+    assert again is not None and again.topic("log").born == closed.state  # type: ignore[union-attr]
+
+
+def test_giving_up_what_a_topic_is_can_be_taken_back_and_is_for_logged_ones() -> None:
+    logged, plain = TopicSpec("log", level=Level.LOGGED).with_window(), TopicSpec("t").with_window()
+    before = view_of(1, 2, topics=(Topic(plain, 1, born=(2, 0)), Topic(logged, 2, (1,), born=(3, 1))))
+    for wish, why in ((Deletion("t", (2, 0), renews=True), "is not logged"),
+                      (Deletion("log", (3, 1), renews=True), "node 1 has readers or writers"),
+                      (Deletion("log", (3, 1)), "--redefine")):
+        plan = plan_next(before, wishes_of((2, wish)), NOBODY)
+        assert plan.view is None
+        assert [(one.kind, why in one.text) for _, one in plan.rejections] == [("TopicInUse", True)]
+    awaited = view_of(1, topics=(Topic(logged, 2, born=(3, 1), renewal=Renewal.AWAITED),))
+    without = plan_next(awaited, wishes_of((1, Deletion("log", (3, 1)))), NOBODY).view
+    assert without is not None and not without.topics
+
+
+def test_of_a_topic_that_only_journals_know_of_the_same_can_be_said() -> None:
+    view, wish = view_of(1, 2), Deletion("log", (0, 0), renews=True, undeclared=True)
+    plan = plan_next(view, wishes_of((2, wish)), NOBODY)
+    assert plan.view is not None and not plan.view.declares("log") and fulfilled(plan.view, 2, wish)
+    declared = view_of(1, 2, topics=(Topic(TopicSpec("log").with_window(), 1, born=(5, 1)),))
+    assert fulfilled(declared, 2, wish) and plan_next(declared, wishes_of((2, wish)), NOBODY).view is None

@@ -20,6 +20,7 @@ from spindle.restart.chain import (
     Successor,
     Summary,
     agreed_end,
+    is_outdated,
     knows,
 )
 from spindle.restart.restorer import Ask, Follow, Record, Restorer, Settle, Step
@@ -41,6 +42,7 @@ class Node:
     follow: int | None = None
     waiting: list[Entry] = dataclasses.field(default_factory=list)  # whole: not yet on disk; else: live meanwhile
     restorer: Restorer | None = None
+    settling: bool = False  # its standing is new, and what it has on disk not put aside yet
 
     @property
     def end(self) -> Order:
@@ -63,6 +65,12 @@ class Node:
         known += [standing.successor.holders.view_id] if standing.successor else []
         return max(known) + 1
 
+    def tidy(self) -> None:
+        """As whoever looks at a journal does first."""
+        if is_outdated(self.standing.lives, self.begin):
+            self.forked += self.journal
+            self.journal = []
+
     def update(self, **changes: object) -> None:
         changes["seen_view"] = max(self.standing.seen_view, int(str(changes.get("seen_view", -1))))
         self.standing = dataclasses.replace(self.standing, **changes)  # type: ignore[arg-type]
@@ -79,8 +87,16 @@ class World:
         self.acknowledged: set[int] = set()
         self.events: list[tuple[set[int], Callable[[], None]]] = []  # nodes that must be up, what happens
         self.restarts = 0
+        self.renewed_since: int | None = None  # view after which it was declared anew in this group
+        self.renewed_at = 0  # number of the first message that may come after that
+        self.first = 0  # number of the first message that counts still
 
     # --- the group
+
+    def declare_anew(self) -> None:
+        """By somebody, while nobody has the topic open."""
+        if self.ranks and not self.members:
+            self.renewed_since, self.renewed_at = self.view_id, self.numbers
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -92,7 +108,7 @@ class World:
         floor = max((self.nodes[one].floor for one in ranks if one not in self.ranks), default=0)
         if not self.ranks:
             self.groups += 1
-            self.view_id = -1
+            self.view_id, self.renewed_since = -1, None
         self.view_id = max(self.view_id + 1, floor)
         self.sequence = 0
         self.ranks = ranks
@@ -114,7 +130,7 @@ class World:
             if node.follow not in stayed:
                 node.follow = None
             if node.restorer is not None:
-                node.restorer.begin(str(self.groups), self.view_id, tuple(self.ranks), members)
+                node.restorer.begin(str(self.groups), self.view_id, tuple(self.ranks), members, self.renewed_since)
         whole = tuple(node_id for node_id in members if self.nodes[node_id].whole)
         for node_id in set(ranks) - set(members) - set(leaving):
             if whole and not knows(self.nodes[node_id].standing, Holders(self.view_id, whole)):
@@ -125,12 +141,12 @@ class World:
                 self.sync(node_id, len(node.waiting))
                 if stayed:
                     node.update(successor=Successor(Holders(self.view_id, members)))
-            node.whole, node.restorer, node.waiting = False, None, []
+            node.whole, node.restorer, node.waiting, node.settling = False, None, [], False
 
     def crash(self, crashed: set[int]) -> None:
         for node_id in crashed:
             node = self.nodes[node_id]
-            node.up = node.member = node.whole = False
+            node.up = node.member = node.whole = node.settling = False
             node.waiting, node.restorer = [], None
         rest = [node_id for node_id in self.ranks if node_id not in crashed]
         if rest:
@@ -185,11 +201,17 @@ class World:
         node = self.nodes[node_id]
         if not node.member or node.whole:
             return
+        node.tidy()
+        if node.settling:
+            node.settling = False
+            self.settled(node)
+            return
         guide = node.follow or next(one for one in node.guides if one in self.members)
         if guide == node_id:
             if node.restorer is None:
                 node.restorer = Restorer(node_id, self.mode)
-                node.restorer.begin(str(self.groups), self.view_id, tuple(self.ranks), self.members)
+                node.restorer.begin(
+                    str(self.groups), self.view_id, tuple(self.ranks), self.members, self.renewed_since)
             self.act(node)
             return
         node.restorer = None
@@ -229,10 +251,12 @@ class World:
         if self.mode != "any":
             have = {number for _, number in node.content}
             assert self.acknowledged <= have, f"{node} lacks {sorted(self.acknowledged - have)}"
+            assert all(number >= self.first for number in have), f"{node} has what is of an earlier definition"
 
     def summary(self, node: Node) -> Summary:
         if node.member and node.whole:
             return Summary(node.standing, serving=True)
+        node.tidy()
         return Summary(node.standing, node.begin, node.end, len(node.journal))
 
     def act(self, node: Node) -> None:
@@ -247,9 +271,12 @@ class World:
                 standing = action.standing
                 node.update(lives=standing.lives, holders=standing.holders, whole=True, successor=None,
                             seen_view=standing.seen_view)
-                restorer.settled()
-                self.restarts += 1
-                self.become_whole(node)
+                if action.renews:
+                    self.first = self.renewed_at
+                    self.acknowledged = {number for number in self.acknowledged if number >= self.first}
+                    node.settling = True
+                else:
+                    self.settled(node)
                 return
             elif isinstance(action, Follow):
                 node.follow, node.restorer = action.node_id, None
@@ -269,6 +296,12 @@ class World:
                     if self.same(node, decision.lives[:-1]) else self.adopt(node, decision.lives[:-1])
             if done and node.end == decision.end:
                 restorer.filled(self.view_id)
+
+    def settled(self, node: Node) -> None:
+        assert node.restorer is not None
+        node.restorer.settled()
+        self.restarts += 1
+        self.become_whole(node)
 
     @staticmethod
     def same(node: Node, lives: tuple[Life, ...]) -> bool:

@@ -19,6 +19,7 @@ from spindle.restart.chain import (
     agreed_end,
     begin_life,
     decide,
+    is_outdated,
     place_in,
 )
 
@@ -195,3 +196,32 @@ def test_a_damaged_journal_is_named_and_not_counted() -> None:
 def test_a_view_that_is_too_low_is_refused() -> None:
     found = decide({one: whole(THREE, (5, 70)) for one in (1, 2)}, "b.5", 5)
     assert isinstance(found, Missing) and "start the nodes" in found.reason
+
+
+def test_a_topic_that_was_declared_anew_begins_with_nothing() -> None:
+    """Also where the newest journal is of a group that went on elsewhere meanwhile, to later views. But what began in
+    this group after the declaration goes on."""
+    old = Standing((Life("ff.2", 2), Life("a.5", 5, (4, 9))), Holders(5, (1, 2)), whole=True, seen_view=5)
+    answers = {one: Summary(old, (2, 0), (5, 3), 7) for one in (1, 2)}
+    chosen = decide(answers, "a.9", 9, renewed_since=7)
+    assert chosen == Decision(None, NOTHING, (Life("a.9", 9),), (1, 2), renews=True)
+    elsewhere = Standing((Life("bb.8", 8),), Holders(8, (3,)), whole=True, seen_view=8)
+    chosen = decide({**answers, 3: Summary(elsewhere, (8, 0), (8, 3), 4)}, "a.10", 10, renewed_since=7)
+    assert isinstance(chosen, Decision) and (chosen.source, chosen.renews) == (None, True)
+    begun = Standing((Life("a.9", 9),), Holders(9, (1, 2)), whole=True, seen_view=9)
+    chosen = decide({one: Summary(begun, (9, 0), (9, 3), 4) for one in (1, 2)}, "a.11", 11, renewed_since=7)
+    assert isinstance(chosen, Decision) and (chosen.source, chosen.end, chosen.renews) == (1, (9, 3), False)
+
+
+def test_nobody_declares_anew_what_a_majority_of_its_holders_may_bring_back() -> None:
+    old = Standing((Life("a.5", 5),), Holders(5, (1, 2, 3)), whole=True, seen_view=5)
+    chosen = decide({1: Summary(old, (5, 0), (5, 3), 4), 4: Summary()}, "a.9", 9, renewed_since=7)
+    assert isinstance(chosen, Missing) and chosen.nodes == (2, 3)
+
+
+def test_what_is_older_than_a_new_beginning() -> None:
+    assert is_outdated((Life("a.9", 9),), (5, 0))
+    assert not is_outdated((Life("a.9", 9),), (9, 0)) and not is_outdated((Life("a.9", 9),), NOTHING)
+    assert not is_outdated((), (5, 0))
+    # The lives before it are forgotten, not void.
+    assert not is_outdated((Life("a.9", 9, (8, 3)), Life("a.12", 12, (9, 9))), (5, 0))

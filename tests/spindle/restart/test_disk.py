@@ -75,6 +75,7 @@ def test_a_journal_is_cut_anywhere_and_goes_on() -> None:
         assert count == COUNT - len(left) and bool(kept) == bool(count)
         found = take_up(store, Ledger(DIRECTORY, SPEC.name, 1, store.files))
         assert found.end == (left[-1][1] if left else NOTHING)
+        assert found.type == ((SPEC.type_name, SPEC.type_hash) if left else ("", b""))
         assert cut_after(store, end) == (0, [])
 
 
@@ -97,6 +98,29 @@ def test_death_in_the_middle_of_a_cut_loses_nothing() -> None:
         assert all(payload in beside for payload, _ in sent[len(left) :])
         cut_after(store, sent[24][1])
         assert held(store) == sent[:20]
+
+
+def test_what_is_older_than_a_new_beginning_is_put_aside_by_whoever_looks_next() -> None:
+    """The standing says so first; whatever dies in the middle, nothing is lost, and nothing counts any more."""
+    made = MemoryFiles()
+    sent = journal_of(made)
+    store = store_of(made)
+    Ledger(DIRECTORY, SPEC.name, 1, made).update(
+        lives=(Life("ab.9", sent[-1][1][0] + 1),), holders=Holders(9, (1,)), whole=True)
+    before = copy.deepcopy(made.files), dict(made.names_to_files)
+    began = len(made.trace)
+    found = take_up(store, Ledger(DIRECTORY, SPEC.name, 1, made))
+    assert (found.begin, found.end, found.recovery.position, found.type) == (NOTHING, NOTHING, 0, ("", b""))
+    assert found.standing.whole and not held(store)
+    for length in range(len(made.trace) - began + 1):
+        files, names = copy.deepcopy(before)
+        for change in made.trace[began : began + length]:
+            apply(files, names, change)
+        disk = MemoryFiles.of({name: bytes(files[number]) for name, number in names.items()})
+        store = store_of(disk)
+        assert take_up(store, Ledger(DIRECTORY, SPEC.name, 1, disk)).end == NOTHING and not held(store)
+        beside = b"".join(data for name, data in disk.content().items() if name.endswith(".aside"))
+        assert all(payload in beside for payload, _ in sent)
 
 
 def test_the_end_and_the_rest_of_a_journal() -> None:

@@ -5,6 +5,7 @@ restart must not do before somebody else has done his part is also shown step by
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from unittest.mock import patch
 
@@ -13,11 +14,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spindle.restart import chain
-from spindle.restart.chain import NOTHING, Holders, Life, Standing, Summary
+from spindle.restart.chain import NOTHING, Holders, Life, Standing, Successor, Summary
 from spindle.restart.restorer import Ask, Fill, Record, Restorer, Settle, Step
 from tests.spindle.restart.model import World
 
-HELD = Standing((Life("g.0", 0),), Holders(0, (1, 2, 3)), whole=True, seen_view=4)
+HELD = Standing((Life("c.0", 0),), Holders(0, (1, 2, 3)), whole=True, seen_view=4)
 
 
 def step(world: World, faults: bool) -> None:
@@ -48,6 +49,10 @@ def step(world: World, faults: bool) -> None:
         world.change(running, leaving={rng.choice(members)})
     elif faults and what < 0.955 and running:
         world.crash(set(running))
+    elif faults and what < 0.965 and running:
+        if members:
+            world.change(running, leaving=set(members))
+        world.declare_anew()
 
 
 def bring_back(world: World) -> None:
@@ -73,7 +78,8 @@ def bring_back(world: World) -> None:
 @given(seed=st.integers(0, 1 << 48), count=st.integers(1, 5), steps=st.integers(20, 400),
        lives_max=st.sampled_from((2, 3, chain.LIVES_MAX)))
 @example(seed=336795984, count=5, steps=45, lives_max=chain.LIVES_MAX)
-def test_nothing_acknowledged_is_lost(mode: str, seed: int, count: int, steps: int, lives_max: int) -> None:
+def test_nothing_acknowledged_is_lost_and_nothing_given_up_comes_back(
+        mode: str, seed: int, count: int, steps: int, lives_max: int) -> None:
     world = World(count, random.Random(seed), mode)
     with patch.object(chain, "LIVES_MAX", lives_max):
         bring_back(world)  # every node knows that the topic exists: none begins it anew on its own
@@ -130,3 +136,18 @@ def test_answers_to_questions_of_an_earlier_view_are_ignored() -> None:
     assert restorer.step is Step.ASKING and not restorer.take_actions()
     restorer.heard(2, 10, Summary(HELD, NOTHING, NOTHING, problem="gone"))
     assert restorer.step is Step.WAITING and not restorer.take_actions()
+
+
+def test_what_is_given_up_counts_until_all_know_that_it_is() -> None:
+    """A topic that was declared anew: what is on disk stays until the new holders are written down everywhere. Else, if
+    all died then, too few would have what a majority has acknowledged."""
+    restorer = Restorer(1)
+    restorer.begin("a", 9, (1, 2), (1, 2), renewed_since=7)
+    restorer.take_actions()
+    for node_id in (1, 2):
+        restorer.heard(node_id, 9, Summary(dataclasses.replace(HELD, holders=Holders(0, (1, 2))), (0, 0), (4, 5), 3))
+    record, = restorer.take_actions()
+    assert isinstance(record, Record) and record.successor == Successor(Holders(9, (1, 2)), (1, 2))
+    restorer.recorded(2, 9)
+    settle, = restorer.take_actions()
+    assert settle == Settle(Standing((Life("a.9", 9),), Holders(9, (1, 2)), whole=True, seen_view=9), renews=True)
