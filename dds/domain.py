@@ -196,7 +196,7 @@ class DomainParticipant(Participant):
         order = ""
         with self._runtime.asking("listing the topics"):
             known = self._runtime.session.topics()
-            if all(one.spec.name != name or is_group(one.spec) or one.awaits_definition for one in known):
+            if all(one.spec.name != name or is_group(one.spec) for one in known):
                 grouped = group_of(name, self._runtime.session, known)
                 if grouped is None:
                     return None

@@ -209,8 +209,6 @@ class Topic(Entity, Generic[T]):
                     wanted, type_name=self._codec.type_name, type_hash=self._codec.type_hash,
                     departure=DEPARTURE if self._codec.key_of is not None else spec.departure,
                     size_max=self._size_max or spec.size_max)
-            if found.awaits_definition and anew:
-                return None
             try:
                 spec.check_same(wanted)
             except TopicMismatch as error:

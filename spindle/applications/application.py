@@ -319,7 +319,7 @@ class Application(Operators):
         """The agreed topic; what `wanted` leaves open is taken from the group, or else from our configuration."""
         for attempt in (1, 2):
             known = self._node.topic(wanted.name)
-            if known is not None and not known.awaits_definition:
+            if known is not None:
                 try:
                     known.spec.check_same(wanted)
                 except TopicMismatch:
@@ -362,6 +362,8 @@ class Application(Operators):
         if self.quota is not None:
             await self.quota.change()
         await self._node.delete_topic(wanted.topic, wanted.renews)
+        if wanted.renews:
+            LOG.warning("%s has given up what the logged topic %r is: the next declaration says it", self, wanted.topic)
         return pb.Reply(done=pb.Done()), []
 
     async def _open_writer(self, request: pb.Request) -> Answer:
@@ -453,7 +455,7 @@ class Application(Operators):
         wanted = request.list_topics.topic
         if wanted and self.permissions.may_see(wanted):
             await self._node.hears_of(wanted)
-        seen = [topic_to_wire(one) for one in self._node.topics()
+        seen = [topic_to_wire(one) for one in self._node.topics(request.list_topics.awaited)
                 if self.permissions.may_see(one.spec.name) and wanted in ("", one.spec.name)]
         return pb.Reply(topics=pb.TopicList(topics=seen)), []
 
@@ -516,7 +518,7 @@ class Application(Operators):
 
     def _topic(self, name: str) -> TopicInfo:
         topic = self._node.topic(name)
-        if topic is not None and not topic.awaits_definition:
+        if topic is not None:
             return topic
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self._node.config.domain_id}: declare it first")
 

@@ -96,7 +96,7 @@ def topics(target: Target, names: tuple[str, ...], delete: bool, redefine: bool,
             return _change(session.delete_topic, "deleted", session, names, as_json)
         if redefine:
             return _change(session.redefine_topic, "redefined", session, names, as_json)
-        infos = sorted(session.topics(), key=lambda info: info.spec.name)
+        infos = sorted(session.topics(awaited=True), key=lambda info: info.spec.name)
         several = name is None or _is_pattern(name, infos)
         infos = chosen(name, infos)
         endpoints = session.endpoints("" if several else name or "")
@@ -125,7 +125,7 @@ SAID = {"deleted": "deleted {}", "redefined": "{} is what the next declaration s
 
 def _change(change: Callable[[str], None], done: str, session: Session, names: tuple[str, ...], as_json: bool) -> int:
     """Deletes, or redefines, what can be, and says what has become of each; the exit code. `done`: one of SAID."""
-    infos = sorted(session.topics(), key=lambda info: info.spec.name)
+    infos = sorted(session.topics(awaited=True), key=lambda info: info.spec.name)
     if len(names) == 1 and not _is_pattern(names[0], infos):
         change(names[0])  # alone, its error is that of the command
         if as_json:

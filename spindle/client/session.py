@@ -367,16 +367,18 @@ class Session:
         reply = self._ask(list_endpoints=pb.ListEndpoints(topic=topic, everything=everything))
         return [endpoint_from_wire(one) for one in reply.endpoints.endpoints]
 
-    def topics(self) -> list[TopicInfo]:
-        """The group's topics, those that the access list lets this application see."""
-        return self._list_topics("")
+    def topics(self, *, awaited: bool = False) -> list[TopicInfo]:
+        """The group's topics, those that the access list lets this application see. With `awaited`, those too whose
+        definition is awaited (`redefine_topic`)."""
+        return self._list_topics("", awaited)
 
-    def _list_topics(self, name: str) -> list[TopicInfo]:
+    def _list_topics(self, name: str, awaited: bool = False) -> list[TopicInfo]:
         """All, or `name` alone, also if that was declared at another node just now."""
         from spindle.group.codec import topic_from_wire
         from spindle.proto import attach_pb2 as pb
 
-        return [topic_from_wire(one) for one in self._ask(list_topics=pb.ListTopics(topic=name)).topics.topics]
+        reply = self._ask(list_topics=pb.ListTopics(topic=name, awaited=awaited))
+        return [topic_from_wire(one) for one in reply.topics.topics]
 
     def types(self, topic: str) -> tuple[bytes, ...]:
         """What writers have said of the types of their samples (`open_writer`): of what `topic` keeps at the node,

@@ -125,13 +125,18 @@ class Topic:
         return next((node_id for node_id in self.members if node_id not in self.fresh), None)
 
     @property
+    def is_declared(self) -> bool:
+        """False if the next declaration is to say what it is."""
+        return self.renewal is not Renewal.AWAITED
+
+    @property
     def renewed_since(self) -> int | None:
         """Of a topic that has been declared anew: its messages are of later views than this. Else None."""
         return self.born[0] if self.renewal is Renewal.DECLARED else None
 
     @property
     def info(self) -> TopicInfo:
-        return TopicInfo(self.spec, self.topic_id, self.members, self.senders, self.renewal is Renewal.AWAITED)
+        return TopicInfo(self.spec, self.topic_id, self.members, self.senders, not self.is_declared)
 
 
 def different(topics: Sequence[Topic], others: Sequence[Topic]) -> list[Topic]:
@@ -183,21 +188,21 @@ class View:
         return self.members[rank] if rank is not None else None
 
     @functools.cached_property
-    def _by_name(self) -> dict[str, Topic]:
+    def topics_by_name(self) -> dict[str, Topic]:
         return {topic.spec.name: topic for topic in self.topics}
 
     @property
     def topic_count(self) -> int:
         """Of different names."""
-        return len(self._by_name)
+        return len(self.topics_by_name)
 
     def topic(self, name: str) -> Topic | None:
-        return self._by_name.get(name)
+        return self.topics_by_name.get(name)
 
     def declares(self, name: str) -> bool:
         """True if the topic can be opened."""
-        topic = self._by_name.get(name)
-        return topic is not None and topic.renewal is not Renewal.AWAITED
+        topic = self.topics_by_name.get(name)
+        return topic is not None and topic.is_declared
 
     def has_role(self, node_id: int, name: str, member: bool, sender: bool) -> bool:
         """True if the node's part in the topic is exactly this."""

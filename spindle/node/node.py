@@ -439,14 +439,14 @@ class Node:
         local = table.local.get(topic)
         return table.types.kept(local) if local is not None and local.member else ()
 
-    def topics(self) -> list[TopicInfo]:
-        """All topics of the group."""
-        return [topic.info for topic in self._view.topics] if self._view is not None else []
+    def topics(self, awaited: bool = False) -> list[TopicInfo]:
+        """All topics of the group; with `awaited` also those whose definition is awaited."""
+        known = [topic.info for topic in self._view.topics] if self._view is not None else []
+        return [one for one in known if awaited or not one.awaits_definition]
 
     def topic(self, name: str) -> TopicInfo | None:
         """One of them; None if it isn't declared."""
-        topic = self._view.topic(name) if self._view is not None else None
-        return topic.info if topic is not None else None
+        return self._view.topics_by_name[name].info if self._view is not None and self._view.declares(name) else None
 
     def view(self) -> ViewInfo:
         """The installed view. Raises NodeStopped before the node is a member."""
@@ -592,7 +592,8 @@ class Node:
         earlier = {} if before is None else {
             topic.born_as: topic for topic in different(before.topics, view.topics)}
         for topic in changed:
-            if earlier.pop(topic.born_as, None) is None:
+            if earlier.pop(topic.born_as, None) is None and topic.is_declared:
                 self._tell(Event(TOPIC_ADDED, topic=topic.info))
         for topic in earlier.values():
-            self._tell(Event(TOPIC_REMOVED, topic=topic.info))
+            if topic.is_declared:
+                self._tell(Event(TOPIC_REMOVED, topic=topic.info))

@@ -263,10 +263,12 @@ class OpenLarge(_message.Message):
     def __init__(self, port: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class ListTopics(_message.Message):
-    __slots__ = ("topic",)
+    __slots__ = ("topic", "awaited")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    AWAITED_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    awaited: bool
+    def __init__(self, topic: _Optional[str] = ..., awaited: bool = ...) -> None: ...
 
 class ListTypes(_message.Message):
     __slots__ = ("topic",)

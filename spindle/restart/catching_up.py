@@ -322,7 +322,7 @@ class CatchingUp:
         store = self._questions.store(name)
         count, kept = await in_thread(cut_after, store, agreed, ASIDE_SUFFIX if renewed else FORKED_SUFFIX)
         LOG.warning("topic %r: %s; they are kept in %s", name,
-                    f"it was declared anew, so the {count} messages of this node's journal count no more" if renewed
+                    f"it was declared anew, so all messages of this node's journal ({count}) count no more" if renewed
                     else f"the last {count} messages of this node's journal conflict with what the group went on with",
                     ", ".join(map(str, kept)))
         self._found = await in_thread(take_up, store, self._questions.ledger(name))

@@ -95,7 +95,7 @@ def _found(store: Store, ledger: Ledger, whole: bool) -> TakenUp:
     standing, begin = ledger.read(), first_message(store)
     if is_outdated(standing.lives, begin):
         count, kept = cut_after(store, NOTHING, ASIDE_SUFFIX)
-        LOG.warning("topic %r was declared anew: the %d messages that this node had of it are kept in %s", store.topic,
+        LOG.warning("topic %r was declared anew: what this node had of it (%d messages) is kept in %s", store.topic,
                     count, ", ".join(map(str, kept)))
         recovery = recover(store.files, store.directory, store.topic, store.node_id)
         begin = first_message(store)

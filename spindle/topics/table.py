@@ -36,7 +36,7 @@ from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
-from spindle.group.view import Renewal, different
+from spindle.group.view import different
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Deletion, Rejected, Role
 from spindle.membership.plan import fulfilled as is_fulfilled
@@ -117,7 +117,7 @@ class TopicTable:
         if spec.level is Level.LOGGED and self._view().topic(spec.name) is None:
             await check_fits(self._config, spec, self._node_id)
             self._check_running()
-        while (topic := self._view().topic(spec.name)) is None or topic.renewal is Renewal.AWAITED:
+        while (topic := self._view().topic(spec.name)) is None or not topic.is_declared:
             await self._agree(spec, spec.name, lambda view: view.declares(spec.name))  # again, if it is deleted by then
             self._check_running()
         topic.spec.check_same(spec)
@@ -273,7 +273,7 @@ class TopicTable:
 
     async def _entry(self, name: str) -> LocalTopic:
         topic = await self.known(name)
-        if topic is None or topic.renewal is Renewal.AWAITED:
+        if topic is None or not topic.is_declared:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
         if topic.spec.level is Level.LOGGED:
             await check_room(self._config, name)

@@ -180,6 +180,28 @@ def test_what_nobody_has_open_is_declared_anew(two_nodes, old, new):
     assert reader.take_one(timeout=LONG) == sample
 
 
+def test_a_logged_topic_is_declared_anew_once_it_was_given_up(tmp_path):
+    """As after an edit of a record that is logged: its programs are told what to do, and go on with the new one."""
+    Domain(7, NodeConfig(domain_id=7, journal_dir=tmp_path))
+    old, new = np.dtype([("a", "f8")]), np.dtype([("a", "f8"), ("b", "i4")])
+    logged = Qos(Policy.Durability.Persistent, Policy.Reliability.Reliable(1_000_000_000))
+    with DomainParticipant.embedded(7) as participant:
+        with Topic(participant, "logged", old, qos=logged) as topic, DataWriter(participant, topic) as writer:
+            writer.write(np.ones(1, old)[0])
+            assert writer.wait_for_acks(LONG, persisted=True)
+        wait_until(lambda: not any(info.members for info in participant.session.topics()))
+        with pytest.raises(DDSException, match=r"the group has no field b.*`spindle topics logged --redefine`"):
+            Topic(participant, "logged", new, qos=logged)
+        participant.session.redefine_topic("logged")
+        assert participant.find_topic("logged", new) is None
+        topic = Topic(participant, "logged", new, qos=logged)
+        reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+        sample = np.ones(1, new)[0]
+        writer.write(sample)
+        assert writer.wait_for_acks(LONG, persisted=True)
+        assert reader.take_one(timeout=LONG) == sample and not reader.take(N=9)
+
+
 def test_the_topics_of_a_participant_have_one_definition(participant):
     """Also while none of them has a reader or writer."""
     first = Topic(participant, "topic", bytes, qos=RELIABLE)

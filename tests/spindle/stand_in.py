@@ -157,7 +157,7 @@ class StandInNode:
     def types(self, topic: str) -> tuple[bytes, ...]:
         return tuple(self.said_types)
 
-    def topics(self) -> list[TopicInfo]:
+    def topics(self, awaited: bool = False) -> list[TopicInfo]:
         return list(self._topics.values())
 
     async def hears_of(self, name: str) -> None:

@@ -143,7 +143,7 @@ def test_newer_holders_count_whoever_knows_of_them() -> None:
 
 def test_who_looked_on_knew_of_some_of_the_holders_only() -> None:
     """Node 5 alone was whole when view 15 began, others became so later. Its own word counts, and theirs: else all
-    waited for node 5 to be the only holder, which it never was (found by test_nothing_acknowledged_is_lost)."""
+    waited for node 5 to be the only holder, which it never was (found by the test of random faults)."""
     all_of_them, some = Holders(15, (3, 5, 1, 2)), Successor(Holders(15, (5,)))
     looked_on = {1: whole(THREE, (5, 70), successor=some), 2: whole(THREE, (5, 60), successor=some)}
     held = {3: whole(all_of_them, (5, 80)), 5: whole(all_of_them, (5, 90))}

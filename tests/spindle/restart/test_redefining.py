@@ -100,7 +100,6 @@ def test_a_logged_topic_is_declared_anew_while_the_group_runs(site: Site) -> Non
     assert got(site, 1, 2) == [b"new", b"more"]
 
 
-@pytest.mark.slow
 def test_who_was_away_brings_nothing_back(site: Site) -> None:
     """One of three holders is away. It is the first after a restart of all, when the group has forgotten that the topic
     was declared anew; and it comes back to those who go on with it."""
