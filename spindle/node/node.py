@@ -577,7 +577,7 @@ class Node:
 
     def _on_installed(self, view: View, before: View | None) -> None:
         self._view = view
-        self._peers.group_id = view.group_id
+        self._peers.view = view
         if not self._serving:
             self._peers.standing = opening_pb2.OpeningReply.MEMBER
         self._changed.set()

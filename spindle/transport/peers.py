@@ -57,7 +57,7 @@ from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
-    from spindle.group.view import Member
+    from spindle.group.view import Member, View
     from spindle.transport.network import Network
 
 FRAME_BYTES_MAX = 8 << 20  # a view of all topics has less than 1 MiB; messages travel in pieces
@@ -90,7 +90,7 @@ class Peers:
         self._on_gone, self._on_ended, self._on_short = on_gone, on_ended, on_short
         self.network: Network | None = None  # None: this host only
         self.standing = opening_pb2.OpeningReply.LOOKING  # what newcomers are told
-        self.group_id = 0  # ... of a member
+        self.view: View | None = None  # the installed one
         # Of this version, see opening.proto.
         self.abilities: int = opening_pb2.KEEPS_TYPES | opening_pb2.GIVES_LARGE | opening_pb2.TELLS_STATUS
         self.me: Member | None = None  # once the node has its id
@@ -162,13 +162,20 @@ class Peers:
         if known is not None and known.incarnation == opening.incarnation:
             return ConnectionEnded(f"{known} and node {self.me.node_id} are connected already")
         if known is not None:
-            holder = where(known.conn) if known.conn.peer.local else f"the node {where(known.conn)}"
+            holder = where(known.conn) if known.conn.peer.local else f"the node at {self._address_of(known)}"
         elif opening.node_id != self.me.node_id:
             return None
         elif self.me.endpoint:
             holder += f" at {self.me.endpoint}"
         return NodeIdTaken(f"node id {opening.node_id} is taken by {holder}; choose another [node] id, or 0 for the "
                            "lowest free one")
+
+    def _address_of(self, peer: Peer) -> str:
+        """Where a node on another host can be reached, for people; the other end of its connection, if it is no member:
+        that has a port of its own."""
+        member = self.view.member(peer.node_id) if self.view is not None else None
+        known = member is not None and member.incarnation == peer.incarnation
+        return member.endpoint if member is not None and known and member.endpoint else str(peer.conn.peer)
 
     def _make_way(self, node_id: int) -> None:
         """Reports the end of an earlier life of this node id at once, if it has ended."""
@@ -205,7 +212,8 @@ class Peers:
             magic=MAGIC, protocol=PROTOCOL, node_id=self.me.node_id, kind=kind, message=text, release=__version__,
             abilities=self.abilities)
         if not isinstance(error, AccessDenied):
-            reply.incarnation, reply.standing, reply.group_id = self.me.incarnation, self.standing, self.group_id
+            reply.incarnation, reply.standing = self.me.incarnation, self.standing
+            reply.group_id = self.view.group_id if self.view is not None else 0
         return reply
 
     async def reach(self, member: Member, timeout_s: float) -> Peer:

@@ -294,12 +294,16 @@ async def test_a_newcomer_learns_the_timeouts_of_its_group_and_another_domain_is
     assert newcomer.view().node_ids == (1, 2)
 
 
-@with_site(2)
+@with_site(3)
 async def test_a_taken_node_id_is_refused_with_its_place(site: Site) -> None:
+    """Where it listens, not the end of some connection of it; that of another member, too."""
     site.config["contacts"] = (site.addresses[0],)
     await site.start(0)
     with pytest.raises(SpindleError, match=f"node id 1 is taken by pid {os.getpid()} at {site.addresses[0]}"):
         await site.start(1, node_id=1)
+    await site.start(1)
+    with pytest.raises(SpindleError, match=f"node id 2 is taken by the node at {site.addresses[1]};"):
+        await site.start(2, node_id=2)
 
 
 def test_without_keys_only_loopback_is_served(runtime_dir: Path) -> None:
