@@ -193,6 +193,13 @@ def test_links_meet_every_fault() -> None:
 
 
 @pytest.mark.slow
+def test_a_liar_that_has_come_late_leaves_nothing_open() -> None:
+    """It ends by itself, since those that are to be killed have been."""
+    outcome = run_seed(44323)
+    assert not outcome.failed, outcome.text
+
+
+@pytest.mark.slow
 def test_programs_with_a_node_in_their_own_process() -> None:
     summary = run_seeds(itertools.islice(having("embedded"), 15), jobs=1)
     assert not summary.failed, summary.failed[0]
