@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spindle.errors import CastOut, NoMajority
-from spindle_lab.chaos.history import DaemonLife
+from spindle_lab.chaos.history import DaemonLife, History, load
 from spindle_lab.chaos.links import excuse
 from spindle_lab.chaos.round import Plan, Round
 
@@ -23,6 +23,7 @@ all_of_them = pytest.mark.skipif("SPINDLE_NETNS" not in os.environ, reason="take
 
 STOPPED = {NoMajority.exit_code, CastOut.exit_code}
 BOUND_S = 60.0  # for what must come
+MESSAGES_MIN = 100  # before anything goes wrong
 
 
 class Scene(Round):
@@ -47,8 +48,15 @@ class Scene(Round):
         self._before(self)
         super()._start()
 
+    def _accepted(self) -> int:
+        """Messages that talkers have written so far."""
+        history = History()
+        load(self._stage.records(), history)
+        return sum(one.accepted for one in history.writers.values())
+
     def _go_wrong(self) -> None:
         excuse(self._faults)
+        self._until(lambda: self._accepted() > MESSAGES_MIN, BOUND_S, "start", "so few messages came: nobody writes")
         try:
             self._script(self)
         except BaseException as error:
@@ -60,7 +68,7 @@ class Scene(Round):
         outcome = self.run()
         if self.problem is not None:
             raise self.problem
-        assert outcome.violations == [] and outcome.messages > 100
+        assert outcome.violations == [] and outcome.messages > MESSAGES_MIN
         return self
 
     # --- for scripts
