@@ -156,7 +156,7 @@ cdef attention attend(driver_t *d, cursor_page *page, const uint64_t *count, uin
             last_work, looks = now, 0
         elif may_drive(d):
             looks += 1
-            what = after_nothing(d.node, looks, now - last_work, d.busy_poll_ns, False)
+            what = after_nothing(d.node, looks, now - last_work, d.busy_poll_ns, False, False)
             if what == LOOK_AGAIN:
                 cpu_relax()
             elif what == GIVE_CORE_AWAY:

@@ -32,6 +32,7 @@ cdef enum:
     C_CORRUPT
     C_VIEW_ID
     C_VIEW_CHANGES
+    C_CROWDED
     COUNTERS_COUNT
 
 

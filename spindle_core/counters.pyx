@@ -11,7 +11,7 @@ COUNTER_NAMES = (
     "pushes", "posts", "posted_bytes", "rings", "sleeps", "laps", "attended_laps", "busy_laps", "busy_ns",
     "lap_ns_max", "nulls", "stalls", "send_batches", "send_messages", "sent_bytes", "receive_batches",
     "receive_messages", "delivery_batches", "delivery_messages", "delivered_bytes", "delivery_blocked",
-    "persisted_messages", "refused_messages", "resent_messages", "corrupt_slots", "view_id", "view_changes",
+    "persisted_messages", "refused_messages", "resent_messages", "corrupt_slots", "view_id", "view_changes", "crowded",
 )
 COUNTER_HELP = {
     "pushes": "times a part of the own row was copied to others",
@@ -41,6 +41,7 @@ COUNTER_HELP = {
     "corrupt_slots": "passes that met a slot or count that makes no sense (never delivered)",
     "view_id": "id of the installed view",
     "view_changes": "views installed",
+    "crowded": "times the predicate thread's core, which it had given away while it had little to do, came back late",
 }
 assert len(COUNTER_NAMES) == COUNTERS_COUNT and set(COUNTER_HELP) == set(COUNTER_NAMES)
 

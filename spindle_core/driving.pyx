@@ -42,17 +42,21 @@ from spindle_core.switches import Switches
 
 
 cdef class Driving:
-    """`busy_poll_us`: how long the predicate thread looks for work before it blocks."""
+    """`busy_poll_us`: how long the predicate thread looks for work before it blocks. `nice`: is added to its nice value
+    while it mostly sleeps, where the process may have that."""
 
     def __cinit__(self):
         self.bell_fd = self.control_fd = self.resume_fd = self.all_fd = -1
         memset(&self.driver, 0, sizeof(self.driver))
 
-    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=10):
+    def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=10,
+                 nice=0):
         if not 0 <= node_id < 1 << 32:
             raise ValueError(f"node id {node_id}: must be between 0 and {(1 << 32) - 1}")
         if not 0 <= busy_poll_us <= 1_000_000:
             raise ValueError(f"busy_poll_us {busy_poll_us}: must be between 0 and 1000000 microseconds")
+        if not -20 <= nice <= 0:
+            raise ValueError(f"nice {nice}: must be between -20 and 0")
         self.node_id = node_id
         self.incarnation = incarnation
         self.switches = switches if switches is not None else Switches()
@@ -73,6 +77,7 @@ cdef class Driving:
         self.driver.wait_fd = -1
         self.driver.resume_fd = self.resume_fd
         self.driver.busy_poll_ns = busy_poll_us * 1000
+        self.driver.nice = nice
         self.driver.counters = self.counters.values
 
     def start(self):

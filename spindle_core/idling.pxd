@@ -7,6 +7,12 @@ waits a little longer, up to PATIENCE_NS, while messages are here that some memb
 acknowledgements are on their way, and being rung for each costs more than the round trip (two system calls and two
 wake-ups of an idle core). With everything delivered there is nothing to expect.
 
+Giving a core away is no good where somebody takes it who has much to do: he keeps it to the end of his slice, some
+milliseconds, and nobody rings for a thread that is awake. One that sleeps gets the core as soon as it is rung, because
+it has used little of its share. So a thread that has done little since it woke up, and whose core came back late, falls
+asleep in place of giving it away (`crowd_t`), for a time that doubles while its core is no better when it tries again.
+A thread that has much to do itself goes on giving its core away: it would sleep and be rung all the time.
+
 The predicate thread falls asleep at once where a thread is at hand that looks in its place (attending.pxi).
 """
 from libc.stdint cimport uint64_t
@@ -16,6 +22,9 @@ from spindle_core.state cimport TOPIC_WORDS, node_t
 cdef enum:
     LOOKS_BEFORE_YIELD = 4
     PATIENCE_NS = 150_000
+    LATE_NS = 200_000            # a core that was given away comes back: somebody has used it who gives nothing away
+    CROWDED_NS_MIN = 250_000_000
+    CROWDED_NS_MAX = 8_000_000_000
     BUSY_NS = 100_000            # of processor time from one sleep to the next: a busy thread, see slices.pxd
 
 
@@ -23,6 +32,21 @@ cdef enum idling:
     LOOK_AGAIN
     GIVE_CORE_AWAY               # and look again
     FALL_ASLEEP                  # after one last look: announce_sleep()
+
+
+cdef struct crowd_t:
+    uint64_t until_ns            # on the monotonic clock
+    uint64_t for_ns              # how long it was taken for crowded the last time
+
+
+cdef inline bint note_core_back(crowd_t *crowd, uint64_t now, uint64_t away_ns) noexcept nogil:
+    """The core that was given away is back after `away_ns`. Returns 1 if it is crowded."""
+    if away_ns <= LATE_NS:
+        crowd.for_ns = 0
+        return 0
+    crowd.for_ns = min(max(2 * crowd.for_ns, <uint64_t>CROWDED_NS_MIN), <uint64_t>CROWDED_NS_MAX)
+    crowd.until_ns = now + crowd.for_ns
+    return 1
 
 
 cdef inline bint expecting(const node_t *node) noexcept nogil:
@@ -35,13 +59,13 @@ cdef inline bint expecting(const node_t *node) noexcept nogil:
 
 
 cdef inline idling after_nothing(const node_t *node, uint64_t looks, uint64_t idle_ns,
-                                 uint64_t busy_poll_ns, bint relieved) noexcept nogil:
+                                 uint64_t busy_poll_ns, bint relieved, bint crowded) noexcept nogil:
     """`looks`: passes in a row that found nothing, this one among them; `idle_ns`: since one found something;
-    `relieved`: another thread waits to go on in the caller's place."""
+    `relieved`: another thread waits to go on in the caller's place; `crowded`: the core would come back late."""
     if relieved:
         return FALL_ASLEEP
     if looks <= LOOKS_BEFORE_YIELD:
         return LOOK_AGAIN
-    if idle_ns < busy_poll_ns or (idle_ns < PATIENCE_NS and expecting(node)):
+    if not crowded and (idle_ns < busy_poll_ns or (idle_ns < PATIENCE_NS and expecting(node))):
         return GIVE_CORE_AWAY
     return FALL_ASLEEP

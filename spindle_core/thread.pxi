@@ -5,6 +5,7 @@ One thread evaluates all predicates of a node. It never takes the GIL, allocates
 that a control thread with much to do, or an interpreter that others keep busy, is not taken for dead (step.pxi).
 """
 from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.string cimport memset
 
 from spindle_core.atomics cimport (
     cpu_relax,
@@ -22,10 +23,19 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
-from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
+from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_CROWDED, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
 from spindle_core.events cimport event_sleep, event_wait, sched_yield
-from spindle_core.idling cimport BUSY_NS, GIVE_CORE_AWAY, LOOK_AGAIN, after_nothing, idling
-from spindle_core.slices cimport SLICE_DEFAULT, SLICE_NS, spindle_set_slice
+from spindle_core.idling cimport (
+    BUSY_NS,
+    GIVE_CORE_AWAY,
+    LOOK_AGAIN,
+    LOOKS_BEFORE_YIELD,
+    after_nothing,
+    crowd_t,
+    idling,
+    note_core_back,
+)
+from spindle_core.slices cimport SLICE_DEFAULT, SLICE_NS, spindle_ask_scheduler, spindle_nice
 from spindle_core.state cimport node_t
 
 cdef uint64_t NS_PER_MS = 1_000_000
@@ -136,7 +146,12 @@ cdef void drive(driver_t *d) noexcept nogil:
     cdef idling what
     cdef uint32_t ticket
     cdef uint64_t awake_from     # processor time of this thread when it woke up
-    cdef bint short = spindle_set_slice(SLICE_NS), slices = short
+    cdef uint64_t given_away
+    cdef crowd_t crowd
+    cdef bint crowded
+    cdef int usual = spindle_nice()
+    cdef bint prompt = spindle_ask_scheduler(SLICE_NS, usual + d.nice) != 0, can_ask = prompt
+    memset(&crowd, 0, sizeof(crowd_t))
     resume_driving(d)
     read_clocks(d)
     d.used_ns = awake_from = thread_ns()
@@ -169,22 +184,29 @@ cdef void drive(driver_t *d) noexcept nogil:
             idle = 0
         else:
             idle += 1
+            crowded = now < crowd.until_ns and idle > LOOKS_BEFORE_YIELD
+            if crowded:
+                d.used_ns = thread_ns()
+                crowded = d.used_ns - awake_from <= BUSY_NS
             what = after_nothing(d.node, <uint64_t>idle, now - last_work, d.busy_poll_ns,
-                                 u32_load_acquire(&d.relieved) != 0)
+                                 u32_load_acquire(&d.relieved) != 0, crowded)
             if what == LOOK_AGAIN:
                 cpu_relax()
             elif what == GIVE_CORE_AWAY:
-                if short and d.used_ns - awake_from > BUSY_NS:
-                    spindle_set_slice(SLICE_DEFAULT)
-                    short = False
+                if prompt and d.used_ns - awake_from > BUSY_NS:
+                    spindle_ask_scheduler(SLICE_DEFAULT, usual)
+                    prompt = False
+                given_away = now
                 stop_driving(d)
                 sched_yield()
                 resume_driving(d)
                 d.used_ns = thread_ns()
                 now = monotonic_ns()
+                if d.used_ns - awake_from <= BUSY_NS and note_core_back(&crowd, now, now - given_away):
+                    d.counters[C_CROWDED] += 1
             else:
-                if slices and not short and d.used_ns - awake_from <= BUSY_NS:
-                    short = spindle_set_slice(SLICE_NS)
+                if can_ask and not prompt and d.used_ns - awake_from <= BUSY_NS:
+                    prompt = spindle_ask_scheduler(SLICE_NS, usual + d.nice) != 0
                 sleep(d)
                 read_clocks(d)
                 d.used_ns = awake_from = thread_ns()

@@ -41,16 +41,21 @@ class Port(Protocol):
 
 
 class Call:
-    """One request that waits for its answer."""
+    """One request that waits for its answer. An answer that nobody has taken goes with it: a session may end, or the
+    caller, before it is looked at."""
 
     __slots__ = ("answered", "error", "frame", "number", "reply")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.frame: Frame | None = None
         self.answered = threading.Event()
         self.reply: pb.Reply | None = None
-        self.frame: Frame | None = None
         self.error: SpindleError | None = None
+
+    def __del__(self) -> None:
+        if self.frame is not None:
+            self.frame.close_fds()
 
 
 class Channel:
@@ -129,14 +134,15 @@ class Channel:
         return call
 
     def answer_to(self, call: Call) -> tuple[pb.Reply, Frame]:
-        """Of a call that is answered: its reply, whose descriptors the caller must take. Raises the error that the node
-        answers with, or NodeStopped once the channel has ended."""
+        """Of a call that is answered, once: its reply, whose descriptors the caller must take. Raises the error that
+        the node answers with, or NodeStopped once the channel has ended."""
         if call.error is not None:
             raise call.error
-        if call.reply is None or call.frame is None:
+        reply, frame, call.frame = call.reply, call.frame, None
+        if reply is None or frame is None:
             self.check()
             raise NodeStopped(f"{self.label} is gone")
-        return call.reply, call.frame
+        return reply, frame
 
     def give_up(self, call: Call) -> None:
         """Nobody wants its answer any more, which may have come. What that opens is to be closed by the caller."""

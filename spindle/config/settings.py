@@ -208,6 +208,13 @@ class NodeConfig:
         "costs CPU; 0 sleeps at once.",
         10, unit="us", low=0, high=1_000_000,
     )  # fmt: skip
+    nice: int = _key(
+        "core", "nice", "int",
+        "Added to the nice value of the predicate thread while it mostly sleeps: it then runs soon after it is woken, "
+        "beside busy programs too. Where the node may have that, as root, with CAP_SYS_NICE, or with `LimitNICE=` in "
+        "its unit; elsewhere it does without. 0: never.",
+        -10, low=-20, high=0,
+    )  # fmt: skip
     batch_send: bool = _key(
         "core", "batch_send", "bool",
         "Publish all committed messages with one push. Off: one push a message, as in the paper's baseline.", True,

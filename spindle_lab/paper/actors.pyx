@@ -347,7 +347,7 @@ cdef uint64_t look_at_all(actor_t *a) noexcept nogil:
 
 cdef inline idling what_next(actor_t *a) noexcept nogil:
     return after_nothing(a.node, a.relaxes, (a.now_ps - a.worked_ps) // 1000, a.run.cores.costs.poll // 1000,
-                         False)
+                         False, False)
 
 
 cdef void nothing_found(actor_t *a) noexcept nogil:

@@ -43,6 +43,7 @@ LATER: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle.links.link", "IDLE_MAX", (0, 1)),
     ("spindle.links.link", "REGIONS_MAX", (1, 2)),
     ("spindle.links.port", "LINKS_FOR_ANSWERS_MAX", (1,)),
+    ("spindle.links.duplexes", "FIRST", (1, 2, 1000)),
 )
 
 

@@ -62,6 +62,7 @@ class Liar:
     def _forget(self) -> None:
         self.readers.clear()
         self.writers.clear()
+        close_all(bell for _, bell in self.links)
         self.links.clear()
         self.link_ids.clear()
         close_all(self.kept)
@@ -147,8 +148,10 @@ class Liar:
         reply, frame = self.session._channel.request(2.0, open_link=pb.OpenLink(node_id=node_id, port=port, memory=64))
         self.link_ids.append(reply.link.link)
         with taken(frame, 6) as fds:
-            page, _, _ = Mapping.attach(fds.take(), writable=True), fds.take(), fds.take()
-            self.links.append((page, fds.take()))
+            page = Mapping.attach(fds.take(), writable=True)
+            bell = fds.all()[2]
+            fds.keep(bell)
+            self.links.append((page, bell))
 
     def scribble_at_link(self) -> None:
         """Any bytes where it submits and says what it has taken; then it rings."""

@@ -255,7 +255,7 @@ class Linking(Program):
                     raise
                 return None
             except ConfigError:
-                if all(one.writer in (0, self.node_id) for one in self._lives(opened, name)):
+                if all(self.memories.may_change(self.node_id, one) for one in self._lives(opened, name)):
                     raise
                 return None
         return region
@@ -271,7 +271,7 @@ class Linking(Program):
                 raise Violation("K5", f"{self.process}: {error} ({self.doing})") from error
         elif isinstance(error, LinkError) and error.status in ("ended", "after") and (
                 not all(one.open for one in self._lives(opened, name)) or self.memories.excuse):
-            with contextlib.suppress(LinkError, TimeoutError, ConnectionEnded):
+            with contextlib.suppress(LinkError, TimeoutError, ConnectionEnded, ConfigError):
                 opened.link.region(name, change=change).close()  # what is known of it is of an earlier life
         elif isinstance(error, ConfigError | ConnectionEnded) and not all(
                 one.open for one in self._lives(opened, name)):

@@ -29,13 +29,15 @@ REGION_BYTES = 64  # word 0 says which life it is, word 1 is what programs chang
 
 @dataclasses.dataclass(eq=False)
 class Life:
-    """One region from its offer to its end. `writer`: the node whose programs write it; 0: all add to it."""
+    """One region from its offer to its end. `writer`: the node whose programs write it, in its life of that number; 0:
+    all add to it."""
 
     serial: int
     node_id: int
     name: str
     writer: int
     process: Process
+    writer_life: int = 0
     open: bool = True
     there: bool = False  # its offer has come back
     begun: int = 0  # adds that may be carried out, or were
@@ -88,10 +90,17 @@ class Memories:
 
     def offered(self, node_id: int, name: str, writer: int, process: Process) -> Life:
         """It is about to be: from now on somebody may find it."""
-        life = Life(self.next_serial(), node_id, name, writer, process)
+        life = Life(self.next_serial(), node_id, name, writer, process, self._served(writer))
         life.written |= {value for value, whose in self.writing.items() if whose == (node_id, name)}
         self.lives.append(life)
         return life
+
+    def _served(self, node_id: int) -> int:
+        return self.world.nodes[node_id - 1].served if node_id else 0
+
+    def may_change(self, node_id: int, life: Life) -> bool:
+        """Programs of that node may, for sure: a node that was started anew is another writer."""
+        return not life.writer or (life.writer == node_id and life.writer_life == self._served(node_id))
 
     def lives_of(self, node_id: int, name: str) -> list[Life]:
         """All that have had this name there, the newest last."""

@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 from unittest.mock import patch
 
 import spindle.client.embedding
-import spindle.links.duplexes
 import spindle.pool.pooling
 import spindle.security.loopback
 import spindle.service.daemon
@@ -113,7 +112,7 @@ class SimFinalize(weakref.finalize):
 KINDS = (SimFinalize, threads.Thread, threads.Lock, threads.Condition, threads.Event, SimSocket, SimEngine, SimPoll,
          SimEmbeddedNode, SimDriver, SimLinkUser, SimDuplex, SimListening)
 REAL_POLL = select.poll
-REAL_OPEN, REAL_CLOSE = os.open, os.close
+REAL_OPEN, REAL_CLOSE, REAL_DUP = os.open, os.close, os.dup
 REAL_PIDFD_OPEN, REAL_MEMFD_CREATE = os.pidfd_open, os.memfd_create
 
 
@@ -123,12 +122,17 @@ def patched(system: System) -> Iterator[None]:
 
     def opened(path: Any, *args: Any, **more: Any) -> int:
         if path == os.devnull:  # nodes hold many of these: a copy does the same, and is cheaper
-            fd = os.dup(system.nothing)
+            fd = REAL_DUP(system.nothing)
             system.current.fds[fd] = nothing
         else:
             fd = REAL_OPEN(path, *args, **more)
             system.current.own(fd)
         return fd
+
+    def copied(fd: int) -> int:
+        copy = REAL_DUP(fd)
+        system.current.own_if_socket(copy)
+        return copy
 
     def closed(fd: int) -> None:
         system.current.fds.pop(fd, None)
@@ -188,6 +192,7 @@ def patched(system: System) -> Iterator[None]:
         (os, "memfd_create", memfd_create),
         (os, "open", opened),
         (os, "close", closed),
+        (os, "dup", copied),
         (os, "urandom", lambda n: rng.randbytes(n)),
         (secrets, "token_bytes", lambda n=32: rng.randbytes(n)),
         (secrets, "token_hex", lambda n=32: rng.randbytes(n).hex()),
@@ -197,7 +202,6 @@ def patched(system: System) -> Iterator[None]:
         (spindle.pool.pooling, "Driver", SimDriver),
         (spindle.pool.pooling, "ask_for_short_slices", lambda: None),
         (spindle_core.links.user, "LinkUser", SimLinkUser),
-        (spindle.links.duplexes, "FIRST", 1 << 30),  # not yet: seed 561 with 1, 2 or 4 misses messages
         (spindle_core.links.duplex, "Duplex", SimDuplex),
         (spindle_core.links.duplex, "Listening", SimListening),
         (spindle.client.embedding, "EmbeddedNode", SimEmbeddedNode),

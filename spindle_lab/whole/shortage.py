@@ -15,6 +15,7 @@ import errno
 import os
 import resource
 from collections.abc import Iterator
+from os import dup  # the kernel's: nothing here belongs to a process of the run
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Shortage:
         nothing = self._system.nothing
         highest = max(_open_descriptors())
         taken = []
-        while (fd := os.dup(nothing)) < highest:  # each has the lowest number that is free
+        while (fd := dup(nothing)) < highest:  # each has the lowest number that is free
             taken.append(fd)
         os.close(fd)
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -79,13 +80,13 @@ class Shortage:
     def open(self) -> None:
         """One more descriptor, which is none of the kernel's. Raises OSError where there is none left."""
         if self._limit >= 0:
-            os.close(os.dup(self._system.nothing))
+            os.close(dup(self._system.nothing))
 
 
 def _open_descriptors() -> set[int]:
     """The numbers of all that this process has open."""
     found = {int(one) for one in os.listdir("/proc/self/fd")}
-    own = os.dup(0)  # gets the number that the listing had for itself: it was the lowest free one, and is again
+    own = dup(0)  # gets the number that the listing had for itself: it was the lowest free one, and is again
     os.close(own)
     return found - {own}
 
@@ -95,7 +96,7 @@ def _free(nothing: int) -> int:
     made: list[int] = []
     with contextlib.suppress(OSError):
         while True:
-            made.append(os.dup(nothing))
+            made.append(dup(nothing))
     for fd in made:
         os.close(fd)
     return len(made)

@@ -27,6 +27,7 @@ class NodeSlot:
         self.loop: SimLoop | None = None
         self.ends: list[str] = []
         self.wanted = True  # to be there in the end
+        self.served = 0  # lives that have taken applications
 
     @property
     def running(self) -> bool:
@@ -61,6 +62,7 @@ class NodeSlot:
         world, process = self.world, self.process
         assert process is not None
         self.attachments = attachments
+        self.served += 1
         for engine in process.engines:
             engine.node = attachments.node
         world.note(f"{process} serves, view {attachments.node.view().view_id}")

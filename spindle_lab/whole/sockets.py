@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from spindle_lab.whole.system import Process, System
 
 REAL_SOCKET = socket.socket
+FD = struct.Struct("i")
 # Bytes that every buffer has room for. A handshake of TLS and the answer that follows it are among them: from OpenSSL
 # 3.5 on a handshake has a key of ML-KEM, too (1,216 bytes).
 LEAST_BUFFER = 2048 + (1280 if ssl.OPENSSL_VERSION_INFO >= (3, 5) else 0)
@@ -88,6 +89,17 @@ class SimSocket(REAL_SOCKET):
         view = memoryview(data)
         while view:
             view = view[self.sendmsg([view]):]
+
+    # --- what comes with it
+
+    def recvmsg(self, *args: Any) -> Any:
+        """What comes with the bytes is the receiver's, and closed when that is killed."""
+        came = super().recvmsg(*args)
+        for level, kind, content in came[1]:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                for (fd,) in FD.iter_unpack(content[: len(content) - len(content) % FD.size]):
+                    self.system.current.own_if_socket(fd)
+        return came
 
     # --- a thread that waits
 

@@ -14,6 +14,7 @@ import io
 import os
 import random
 import select
+import stat
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -83,6 +84,16 @@ class Process:
     def own(self, fd: int, identity: tuple[int, int] | None = None) -> None:
         """It has opened this, and the kernel is to close it at its end. `identity`: what is behind it, if known."""
         self.fds[fd] = identity or self.identity(fd)
+        before, self.system.owners[fd] = self.system.owners.get(fd), self
+        if before is not None and before is not self:  # code of C closed it there, which says nothing of it
+            before.fds.pop(fd, None)
+
+    def own_if_socket(self, fd: int) -> None:
+        """It has this from another process, or a second time. Only of a socket others hear that its last descriptor is
+        closed; and what else changes hands can't be told from its like (eventfds), or is mapped by others as well."""
+        found = os.fstat(fd)
+        if stat.S_ISSOCK(found.st_mode):
+            self.own(fd, (found.st_dev, found.st_ino))
 
     def thread_failed(self, thread: Thread, error: BaseException) -> None:
         """An exception came out of a thread."""
@@ -112,6 +123,7 @@ class System(Turns):
         self.scheduler = getcurrent()
         self.serial = self.idents = self.pids = 0
         self.finalizers: list[weakref.finalize[..., Any]] = []  # of all processes
+        self.owners: dict[int, Process] = {}  # who has last owned a descriptor of this number
         self.taken: list[int] = []  # descriptors of killed processes, whose numbers stay taken
         self.nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         self.listening: dict[str, Any] = {}
@@ -214,6 +226,7 @@ class System(Turns):
         """Lets go of everything."""
         self.processes.clear()
         self.alive.clear()
+        self.owners.clear()
         self.listening.clear()
         self.waits.clear()
         self.broken = None  # its traceback has all that ran when it was raised

@@ -7,17 +7,20 @@ in order.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
 import random
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import spindle.journal.live
+import spindle.restart.disk
 from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
 from spindle.group.topics import CLEANUP_NEVER, TopicSpec
@@ -552,15 +555,20 @@ class World:
         shutil.rmtree(self.base, ignore_errors=True)
 
 
-def note_syncs(world: World) -> Any:
-    """Has the checks hear of what journals have on their disks."""
-    from unittest.mock import patch
-
-    journal_file = spindle.journal.live.JournalFile
-    before = journal_file.sync
+@contextlib.contextmanager
+def note_syncs(world: World) -> Iterator[None]:
+    """Has the checks hear of what journals have on their disks: what they sync, and what was there before a life."""
+    journal_file, synced = spindle.journal.live.JournalFile, world.checks.synced
+    sync_file, recover = journal_file.sync, spindle.restart.disk.recover
 
     def sync(self: Any) -> None:
-        before(self)
-        world.checks.synced[world.system.current.pid, self.head.topic] = self.last
+        sync_file(self)
+        synced[world.system.current.pid, self.head.topic] = self.last
 
-    return patch.object(journal_file, "sync", sync)
+    def recovered(files: Any, directory: Path, topic: str, *more: Any) -> Any:
+        found = recover(files, directory, topic, *more)
+        synced.setdefault((world.system.current.pid, topic), (found.last_view, found.last_sequence))
+        return found
+
+    with patch.object(journal_file, "sync", sync), patch.object(spindle.restart.disk, "recover", recovered):
+        yield

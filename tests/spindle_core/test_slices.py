@@ -60,19 +60,41 @@ def test_a_thread_that_shall_have_what_nobody_else_wants_keeps_that() -> None:
     assert in_a_thread(ask) == (False, os.SCHED_IDLE)
 
 
+def may_have_a_higher_priority() -> bool:
+    def ask() -> bool:
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
+        except PermissionError:
+            return False
+        return True
+
+    return bool(in_a_thread(ask))
+
+
+@needs_slices
+def test_a_thread_asks_for_a_higher_priority_too_and_does_without_where_it_may_not_have_one() -> None:
+    want = -10 if may_have_a_higher_priority() else attributes()[1]
+    assert in_a_thread(lambda: ask_for_short_slices(-10) and attributes()[1:]) == (want, SHORT_NS)
+    assert in_a_thread(lambda: ask_for_short_slices(12) and attributes()[1:]) == (12, SHORT_NS)
+    with pytest.raises(ValueError, match="nice -21: must be -20 to 19"):
+        ask_for_short_slices(-21)
+
+
 @needs_slices
 def test_a_predicate_thread_that_is_busy_has_the_system_s_slices_until_it_sleeps_again() -> None:
-    """Method: two nodes in full flow, from one that commits for as long as it takes; then single messages."""
-    cluster = Cluster(2)
+    """And its own priority. Method: two nodes in full flow, from one that commits for as long as it takes; then single
+    messages."""
+    cluster = Cluster(2, nice=-10)
     writer = cluster.writer(0)
     others = set(threading.enumerate())
     cluster.start()
     try:
         threads = [one.native_id or 0 for one in set(threading.enumerate()) - others]
-        usual = attributes()[2]
+        usual = attributes()[1:]
+        prompt = usual[0] - 10 if may_have_a_higher_priority() else usual[0], SHORT_NS
 
-        def slices() -> list[int]:
-            return [attributes(one)[2] for one in threads]
+        def slices() -> list[tuple[int, int]]:
+            return [attributes(one)[1:] for one in threads]
 
         def busy() -> bool:
             for _ in range(100):
@@ -82,7 +104,7 @@ def test_a_predicate_thread_that_is_busy_has_the_system_s_slices_until_it_sleeps
         def single() -> bool:
             wait_until(lambda: all(map(asleep, cluster.engines)))
             writer.write(b"x", timeout_s=30)
-            return slices() == [SHORT_NS, SHORT_NS]
+            return slices() == [prompt, prompt]
 
         assert len(threads) == 2
         wait_until(busy, 30, interval_s=0)

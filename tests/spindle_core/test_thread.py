@@ -378,3 +378,33 @@ def test_a_pass_that_had_to_wait_is_no_long_pass() -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_thread_beside_one_that_never_sleeps_does_not_give_its_core_away_again_and_again() -> None:
+    """Goal: who polls on a core that somebody else uses up is no sooner there, but each time a slice later: after one
+    look of that kind it sleeps, and is woken. Method: a predicate thread and a process in a loop on one core; single
+    messages, each with time to fall asleep behind it."""
+    messages = 300
+    cluster = Cluster(2)
+    writer = cluster.writer(1)
+    others = set(threading.enumerate())
+    cluster.start()
+    core = min(os.sched_getaffinity(0))
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        thread = next(one for one in threading.enumerate() if one not in others)
+        os.sched_setaffinity(hog.pid, {core})
+        os.sched_setaffinity(thread.native_id or 0, {core})
+        engine = cluster.engines[0]
+        before = engine.counters.snapshot()
+        for _ in range(messages):
+            writer.write(b"x")
+            assert writer.wait_acknowledged(30)
+            wait_until(lambda: asleep(engine), 30)
+        after = engine.counters.snapshot()
+        assert after["crowded"] - before["crowded"] <= messages // 10
+        assert after["sleeps"] - before["sleeps"] >= messages
+    finally:
+        hog.kill()
+        hog.wait()
+        cluster.stop()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spindle.group.topics import TopicSpec
+from spindle.proto import attach_pb2 as pb
 from spindle.transport.wire import BlockingConnection
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
@@ -38,6 +39,22 @@ def test_giving_up_closes_without_a_request_to_follow(runtime_dir: Path) -> None
         session.declare_topic(TopicSpec("altitude"))
         session._channel.post_close(session.open_writer("altitude").port)
         wait_until(lambda: not node.open_ports)
+
+
+def test_an_answer_that_nobody_takes_leaves_nothing_open(runtime_dir: Path) -> None:
+    """Goal: who ends before it looks at an answer keeps no descriptors that came with it; who has taken them does."""
+    with StandInNode(runtime_dir / "node.sock") as node, node.session() as session:
+        session.declare_topic(TopicSpec("altitude"))
+        for takes in (False, True):
+            call = session._channel.begin(open_writer=pb.OpenWriter(topic="altitude"))
+            assert call.answered.wait(10) and call.frame is not None
+            frame = call.frame
+            assert frame.fds
+            if takes:
+                session._channel.answer_to(call)
+            del call
+            assert bool(frame.fds) == takes
+        frame.close_fds()
 
 
 def test_a_node_that_does_not_read_ends_the_connection_in_time() -> None:

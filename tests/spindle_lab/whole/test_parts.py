@@ -8,6 +8,9 @@ from __future__ import annotations
 import errno
 import os
 import random
+import select
+import socket
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -15,8 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from spindle.transport.frames import receive_some
+from spindle_core.ends import make_pair
 from spindle_lab.whole.disk import SECTOR, Disk
-from spindle_lab.whole.patches import patched
+from spindle_lab.whole.patches import REAL_CLOSE, REAL_DUP, patched
 from spindle_lab.whole.shortage import Shortage
 from spindle_lab.whole.system import Process, System
 from spindle_lab.whole.turns import Stuck
@@ -161,6 +166,60 @@ def test_a_killed_process_lets_go_of_its_locks() -> None:
     disk.killed(one)
     with system.within(other):
         assert disk.lock(Path("/journal/lock")) is not None
+
+
+def given(sock: socket.socket, *fds: int) -> None:
+    """These go along with a byte, and their sender keeps none of them."""
+    socket.send_fds(sock, [b"x"], list(fds))
+    for fd in fds:
+        os.close(fd)
+
+
+def test_whoever_is_killed_lets_go_of_sockets_that_it_was_given() -> None:
+    """Others hear of it, as a kernel closes them. What it was given beside them others may have, too."""
+    system = System(1)
+    giver, taker = system.process("giver", "h1", 0), system.process("taker", "h1", 0)
+    with patched(system):
+        with system.within(giver):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+            heard, rung = make_pair()
+            memory = os.memfd_create("memory")
+        with system.within(taker):
+            taken = socket.socket(fileno=theirs.detach())
+        with system.within(giver):
+            given(ours, rung, memory)
+        with system.within(taker):
+            _, fds = receive_some(taken)
+            fds.append(os.dup(fds[0]))
+        poll = select.poll()
+        poll.register(heard, select.POLLIN)
+        assert not poll.poll(0) and stat.S_ISSOCK(os.fstat(fds[0]).st_mode)
+        system.kill(taker)
+        assert [mask & select.POLLHUP for _, mask in poll.poll(0)] == [select.POLLHUP]
+        assert stat.S_ISREG(os.fstat(fds[1]).st_mode)
+        system.kill(giver)
+    os.close(fds[1])
+
+
+def test_a_socket_that_is_given_on_is_its_last_owners() -> None:
+    """Also where code of C has closed it, which says nothing of that, and its number is the next owner's."""
+    system = System(1)
+    first, second = system.process("first", "h1", 0), system.process("second", "h1", 0)
+    with patched(system):
+        with system.within(first):
+            _, rung = make_pair()
+        on_the_way = REAL_DUP(rung)
+        REAL_CLOSE(rung)
+        with system.within(second):
+            os.dup2(on_the_way, rung)
+            second.own_if_socket(rung)
+        REAL_CLOSE(on_the_way)
+        poll = select.poll()
+        poll.register(rung, select.POLLIN)
+        system.kill(first)
+        assert [mask & select.POLLHUP for _, mask in poll.poll(0)] == [select.POLLHUP]  # it is open, the other end not
+        system.kill(second)
+        assert not stat.S_ISSOCK(os.fstat(rung).st_mode)
 
 
 def test_randomness_is_the_seeds() -> None:

@@ -194,7 +194,8 @@ def test_programs_with_links() -> None:
     """K1 to K5: nothing twice, nothing that nobody wrote, and whatever has gone wrong, in the end all is reached."""
     summary = run_seeds(itertools.islice(having("links"), 18), jobs=1)
     assert not summary.failed, summary.failed[0]
-    assert not {"a link adds", "a link reads", "a message lies at a port", "a call is answered"} - summary.paths.keys()
+    assert not {"a link adds", "a link reads", "a message lies at a port", "a call is answered",
+                "a message goes straight"} - summary.paths.keys()
 
 
 @pytest.mark.slow
@@ -204,6 +205,13 @@ def test_links_meet_every_fault() -> None:
     assert not summary.failed, summary.failed[0]
     assert {"kill_node", "reset_between", "run_short", "cut", "lose_power"} <= summary.faults.keys()
     assert summary.paths["a link has a connection of its own"]
+
+
+@pytest.mark.slow
+def test_a_liar_that_has_come_late_leaves_nothing_open() -> None:
+    """It ends by itself, since those that are to be killed have been."""
+    outcome = run_seed(44323)
+    assert not outcome.failed, outcome.text
 
 
 @pytest.mark.slow
