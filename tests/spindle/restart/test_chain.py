@@ -25,6 +25,7 @@ from spindle.restart.chain import (
     place_in,
     supersedes,
 )
+from spindle.restart.codec import summary_from_wire, summary_to_wire
 
 FIRST = Life("a.0", 0)
 SECOND = Life("b.6", 6, (5, 80))
@@ -282,6 +283,13 @@ def test_what_was_given_up_in_a_group_that_is_no_more_stays_given_up() -> None:
     begun = Standing((Life("a.9", 9),), Holders(9, (1, 2, 3)), whole=True, seen_view=9)
     chosen = decide({**answers, 1: Summary(begun, (9, 0), (9, 2), 3)}, "b.10", 10)
     assert isinstance(chosen, Decision) and (chosen.source, chosen.end, chosen.renews) == (1, (9, 2), False)
+
+
+def test_what_a_node_says_of_its_journal_comes_over_the_wire_whole() -> None:
+    standing = Standing((FIRST, SECOND), THREE, True, Successor(Holders(9, (1, 2)), (1, 2, 3), renews=True), 7)
+    summary = Summary(standing, (5, 0), (7, 3), 12, "damaged", True, ("type", b"hash"))
+    assert summary_from_wire(summary_to_wire(summary, "t", 9)) == summary
+    assert summary_from_wire(summary_to_wire(Summary(), "t", 9)) == Summary()
 
 
 def test_any_goes_on_with_nothing_if_nobody_here_has_anything() -> None:

@@ -4,6 +4,7 @@ Method: real daemons with one journal directory; the command of docs/operations.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -197,3 +198,25 @@ def test_damage_in_what_is_given_up_keeps_nothing_from_beginning(site: Site, dam
     site.kill(1, 2)
     site.start(2, 1)
     assert got(site, 1, 1) == [b"new"]
+
+
+def test_declared_as_one_that_is_not_logged_it_puts_nothing_aside(site: Site) -> None:
+    """What is on disk counts again when the topic is logged one day, unless it is given up once more."""
+    site.start(1)
+    write(site, 1, numbered(0, 5))
+    close(site)
+    give_up(site)
+    plain, other = TopicSpec(TOPIC, size_max=64), TopicSpec(TOPIC, level=Level.LOGGED, size_max=128)
+    with attach(0, runtime_dir=site.run, node_id=1) as session:
+        assert session.declare_topic(plain).spec.level is Level.ATOMIC
+        session.open_writer(TOPIC).inbox.write(b"unlogged")
+    with attach(0, runtime_dir=site.run, node_id=1) as session:
+        def declared() -> bool:
+            with contextlib.suppress(TopicMismatch):
+                return session.declare_topic(other).spec.size_max == 128
+            return False
+
+        wait_until(declared)
+        with session.open_reader(TOPIC, keep_all=True, from_history=True) as reader:
+            assert take(reader, 5) == numbered(0, 5)
+    assert not list(site.journal.glob("*.aside"))
