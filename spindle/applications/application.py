@@ -56,7 +56,7 @@ from spindle.group.codec import (
 )
 from spindle.group.endpoints import Endpoint
 from spindle.group.levels import Level
-from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, ring_bytes
+from spindle.group.topics import TAG_MAX, WINDOW_MAX, TopicInfo, TopicSpec, choose_inbox_slots, is_given_up, ring_bytes
 from spindle.group.types import check_type
 from spindle.proto import attach_pb2 as pb
 from spindle.relay.figures import RelayFigures
@@ -343,7 +343,11 @@ class Application(Operators):
     async def _given_up(self, topic: TopicInfo) -> bool:
         """Deletes a topic that no node has a reader or writer of and that has nothing on disk, so that whoever may
         declare it can do so anew. False if it is in use."""
-        if topic.members or topic.spec.level is Level.LOGGED:
+        if topic.spec.level is Level.LOGGED:  # this node may be about to hear that it was given up, or declared anew
+            await self._node.hears_of(topic.spec.name, anew=True)
+            now = self._node.topic(topic.spec.name)
+            return now is None or now.spec != topic.spec
+        if topic.members:
             return False
         try:
             if self.quota is not None:
@@ -362,6 +366,7 @@ class Application(Operators):
         if self.quota is not None:
             await self.quota.change()
         await self._node.delete_topic(wanted.topic, wanted.renews)
+        self._declared.pop(wanted.topic, None)
         if wanted.renews:
             LOG.warning("%s has given up what the logged topic %r is: the next declaration says it", self, wanted.topic)
         return pb.Reply(done=pb.Done()), []
@@ -517,7 +522,9 @@ class Application(Operators):
             raise
 
     def _topic(self, name: str) -> TopicInfo:
-        topic = self._node.topic(name)
+        topic = self._node.topic(name, awaited=True)
+        if topic is not None and topic.awaits_definition:
+            raise is_given_up(name)
         if topic is not None:
             return topic
         raise TopicUnknown(f"topic {name!r} was not declared in domain {self._node.config.domain_id}: declare it first")

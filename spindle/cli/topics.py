@@ -139,7 +139,10 @@ def _change(change: Callable[[str], None], done: str, session: Session, names: t
         try:
             wanted |= dict.fromkeys(one.spec.name for one in chosen(name, infos))
         except TopicUnknown as error:
-            kept.append({"topic": name, "why": str(error)})
+            if done == "redefined" and not _is_pattern(name, infos):
+                wanted[name] = None  # a node may have journals of what nobody has declared
+            else:
+                kept.append({"topic": name, "why": str(error)})
     for topic in wanted:
         try:
             change(topic)

@@ -203,7 +203,8 @@ class Session:
 
     def declare_topic(self, spec: TopicSpec) -> TopicInfo:
         """The agreed topic of this name, created if there is none. What was declared here stays declared: whoever else
-        deletes it, opening it creates it again.
+        deletes it, opening it creates it again. A logged one that somebody gives up (`redefine_topic`) has to be
+        declared again: opening it raises TopicMismatch.
 
         Raises TopicMismatch if the group has it with another definition, TopicLimit, AccessDenied.
         """

@@ -269,3 +269,10 @@ class TopicInfo:
     members: tuple[int, ...] = ()
     senders: tuple[int, ...] = ()
     awaits_definition: bool = False
+
+
+def is_given_up(name: str) -> TopicMismatch:
+    """For whoever opens a logged topic that is to be declared anew. It isn't unknown: what a program declared before
+    must not be declared again just because it is opened, as that puts journals aside."""
+    return TopicMismatch(f"what the logged topic {name!r} was has been given up (`spindle topics {quote(name)} "
+                         "--redefine`): whoever declares it next says what it is from now on")

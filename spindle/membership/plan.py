@@ -35,7 +35,8 @@ class Wishes:
 
     def add(self, node_id: int, request: TopicRequest) -> None:
         """The newest wish of a node about a topic replaces its earlier one of the same kind."""
-        key = (node_id, type(request.wish).__name__, request.topic)
+        renews = isinstance(request.wish, Deletion) and request.wish.renews
+        key = (node_id, "Renewal" if renews else type(request.wish).__name__, request.topic)
         old = self.topics.get(key)
         if old is None or old.request_id <= request.request_id:
             self.topics.pop(key, None)

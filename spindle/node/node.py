@@ -373,10 +373,10 @@ class Node:
         """Agrees with the group on the topic. Raises TopicMismatch, TopicLimit, NodeStopped."""
         return await self._running().declare(spec)
 
-    async def hears_of(self, name: str) -> None:
-        """If the topic is not known here, waits for the view change that is under way, if any: it may bring the
-        topic. Raises NodeStopped, GroupSilent."""
-        await self._running().known(name)
+    async def hears_of(self, name: str, anew: bool = False) -> None:
+        """If the topic is not known here, or `anew`, waits for the view change that is under way, if any: it may bring
+        the topic. Raises NodeStopped, GroupSilent."""
+        await self._running().known(name, anew)
 
     async def delete_topic(self, name: str, renews: bool = False) -> None:
         """Deletes a topic that is open on no node; another topic may then get its number. With `renews`: see
@@ -444,9 +444,10 @@ class Node:
         known = [topic.info for topic in self._view.topics] if self._view is not None else []
         return [one for one in known if awaited or not one.awaits_definition]
 
-    def topic(self, name: str) -> TopicInfo | None:
+    def topic(self, name: str, awaited: bool = False) -> TopicInfo | None:
         """One of them; None if it isn't declared."""
-        return self._view.topics_by_name[name].info if self._view is not None and self._view.declares(name) else None
+        known = self._view.topic(name) if self._view is not None else None
+        return known.info if known is not None and (awaited or known.is_declared) else None
 
     def view(self) -> ViewInfo:
         """The installed view. Raises NodeStopped before the node is a member."""

@@ -90,6 +90,8 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, A
         "size_max": spec.size_max, "window": spec.window, "members": list(topic.members),
         "senders": list(topic.senders),
     }
+    if not topic.is_declared:
+        found["waits_for"] = "its next declaration, which says what it is"
     local = topics.local.get(spec.name)
     if local is None or not local.member:
         return found

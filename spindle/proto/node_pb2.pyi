@@ -667,12 +667,14 @@ class Holders(_message.Message):
     def __init__(self, view_id: _Optional[int] = ..., members: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Successor(_message.Message):
-    __slots__ = ("holders", "required")
+    __slots__ = ("holders", "required", "renews")
     HOLDERS_FIELD_NUMBER: _ClassVar[int]
     REQUIRED_FIELD_NUMBER: _ClassVar[int]
+    RENEWS_FIELD_NUMBER: _ClassVar[int]
     holders: Holders
     required: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, holders: _Optional[_Union[Holders, _Mapping]] = ..., required: _Optional[_Iterable[int]] = ...) -> None: ...
+    renews: bool
+    def __init__(self, holders: _Optional[_Union[Holders, _Mapping]] = ..., required: _Optional[_Iterable[int]] = ..., renews: bool = ...) -> None: ...
 
 class RestartQuery(_message.Message):
     __slots__ = ("topic", "view_id")

@@ -30,7 +30,17 @@ from spindle.errors import ConfigError, JournalError, SpindleError, WireError
 from spindle.group.levels import Level
 from spindle.proto import node_pb2 as pb
 from spindle.restart.archive import in_thread, plain
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Summary, agreed_end, began_after
+from spindle.restart.chain import (
+    NOTHING,
+    Holders,
+    Life,
+    Order,
+    Standing,
+    Summary,
+    agreed_end,
+    began_after,
+    supersedes,
+)
 from spindle.restart.codec import lives_from_wire, lives_to_wire, order_from_wire, order_to_wire, relayed_from_wire
 from spindle.restart.pieces import Gatherer, message_max
 from spindle.restart.questions import Questions
@@ -89,6 +99,7 @@ class CatchingUp:
         self._looked = self._to_look()  # done when the journal is in order, with its error if it can't be
         self._lives: tuple[Life, ...] = ()
         self._conformed = False
+        self._damaged = False  # what the journal has is of an earlier definition, and can't be read whole
         self._tail: Iterator[JournalMessage] | None = None  # of the own journal: what is not in the log yet
         self._tail_begin: Order = NOTHING  # messages before that are for the table of keys alone
         self._reading: asyncio.Future[list[Message]] | None = None  # the next part of it
@@ -225,14 +236,29 @@ class CatchingUp:
         return future
 
     async def _look(self) -> None:
+        from spindle.journal.errors import JournalCorrupt
         from spindle.restart.disk import take_up
 
         name = self.local.spec.name
-        await self.local.retired()  # the journal of an earlier membership has its last commits to write
+        await self._questions.retired(name)  # the journal of an earlier membership has its last commits to write
         async with self._questions.lock(name):
-            found = self._found = await in_thread(take_up, self._questions.store(name), self._questions.ledger(name))
+            try:
+                found = await in_thread(take_up, self._questions.store(name), self._questions.ledger(name))
+            except JournalCorrupt as error:
+                self._lives = self._questions.ledger(name).read().lives
+                if not self._is_given_up():
+                    raise
+                self._damaged = True
+                self._looked.set_exception(error)
+                return
+        self._found, self._damaged = found, False
         self.last, self._lives = found.end, found.standing.lives
         self._looked.set_result(found)
+
+    def _is_given_up(self) -> bool:
+        """True if the topic has been declared anew since the messages that this node has."""
+        since = self._topic.renewed_since
+        return since is not None and not began_after(self._lives, self._view.group_id, since)
 
     async def _ask(self, guide: int) -> bool:
         """Takes what the guide has; False if it has to be asked again."""
@@ -258,8 +284,8 @@ class CatchingUp:
                         self.local.take_table(table)
                     elif chunk.HasField("start"):
                         agreed = order_from_wire(chunk.start.after)
-                        if self.last > agreed:
-                            await self._cut(agreed)
+                        if self.last > agreed or self._damaged:
+                            await self._cut(agreed, lives_from_wire(chunk.start.lives))
                             return False
                         await self._conform(lives_from_wire(chunk.start.lives))
                         await self._learn(chunk.start)
@@ -297,10 +323,10 @@ class CatchingUp:
         ledger = self._questions.ledger(self.local.spec.name)
         await in_thread(lambda: ledger.update(**changes))
 
-    async def _cut(self, agreed: Order) -> None:
+    async def _cut(self, agreed: Order, lives: tuple[Life, ...] = ()) -> None:
         """Ends the own journal with `agreed` or a little before; the rest is kept beside it. Goes on when a newer view
-        ends what called for it; see _cut_whole()."""
-        self._cutting = asyncio.ensure_future(self._cut_now(agreed))
+        ends what called for it; see _cut_whole(). `lives`: of whoever has the topic whole."""
+        self._cutting = asyncio.ensure_future(self._cut_now(agreed, lives))
         self._cutting.add_done_callback(lambda done: done.cancelled() or done.exception())
         await self._cut_whole()
 
@@ -310,13 +336,16 @@ class CatchingUp:
             await asyncio.shield(self._cutting)
             self._cutting = None
 
-    async def _cut_now(self, agreed: Order) -> None:
+    async def _cut_now(self, agreed: Order, lives: tuple[Life, ...]) -> None:
         from spindle.restart.disk import ASIDE_SUFFIX, FORKED_SUFFIX, cut_after, take_up
 
-        name, since = self.local.spec.name, self._topic.renewed_since
-        renewed = since is not None and not began_after(self._lives, self._view.group_id, since)
+        name, renewed = self.local.spec.name, self._is_given_up()
         self._looked = self._to_look()
-        await self._update(whole=False)
+        if self._found is not None and not self._damaged and supersedes(
+                lives, self._found.begin, self._questions.ledger(name).read()):
+            await self._update(lives=lives)
+        else:
+            await self._update(whole=False)
         if self._conformed:
             await self._begin_anew(f"node {self._guide} can't go on from what has come of it")
         store = self._questions.store(name)
@@ -326,6 +355,7 @@ class CatchingUp:
                     else f"the last {count} messages of this node's journal conflict with what the group went on with",
                     ", ".join(map(str, kept)))
         self._found = await in_thread(take_up, store, self._questions.ledger(name))
+        self._damaged = False
         self._looked.set_result(self._found)
         self.last = self._found.end
 
@@ -473,10 +503,18 @@ class CatchingUp:
 
     async def _renew(self, standing: Standing) -> None:
         """Settles without what there is on disk, which is put aside: the topic has been declared anew."""
+        from spindle.restart.disk import ASIDE_SUFFIX, cut_after
+
+        await self._cut_whole()
+        name = self.local.spec.name
         self._looked = self._to_look()
         if self._conformed:
             await self._begin_anew("it was declared anew, and what has come since counted at too few nodes")
         await self._settle(standing)
+        if self._damaged:
+            _, kept = await in_thread(cut_after, self._questions.store(name), NOTHING, ASIDE_SUFFIX)
+            LOG.warning("topic %r was declared anew: what this node had of it, which is damaged, is kept in %s", name,
+                        ", ".join(map(str, kept)))
         await self._look()
         await self._conform(standing.lives)
 
@@ -533,7 +571,7 @@ class CatchingUp:
                 check_type(self.local.spec, *decision.type, f"node {decision.source}")
             await self._cut_whole()
             agreed = agreed_end(decision.lives, decision.end, self._lives, self.last)
-            if self.last > agreed:
+            if self.last > agreed or self._damaged:
                 await self._cut(agreed)
             if self.last < decision.end and not await self._fill_from(action):  # the source's journal began later
                 await self._cut(NOTHING)

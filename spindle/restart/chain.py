@@ -61,10 +61,12 @@ class Successor:
     """Who holds the topic after this node (or after the holders that it was one of).
 
     required  nodes that had to write this down before the new holders could begin; empty: they have begun for certain
+    renews    with them the topic began anew: what those before them had is given up
     """
 
     holders: Holders
     required: tuple[int, ...] = ()
+    renews: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +166,15 @@ def is_outdated(lives: tuple[Life, ...], begin: Order) -> bool:
     return bool(lives) and lives[0].after == NOTHING != begin and begin[0] < lives[0].first_view
 
 
+def supersedes(lives: tuple[Life, ...], begin: Order, standing: Standing) -> bool:
+    """True if a journal that begins with this message is from before these lives, with which the topic began anew, and
+    its node's standing knows who began the last of them. Then the node need not say that it isn't whole while it takes
+    over these lives: of the holders that it was one of, who have given up all that they had, it lacks nothing; and
+    newer ones are asked first, if they have acknowledged anything. Else the death of the one that has begun would keep
+    the topic from going on, although a majority of its holders is there."""
+    return is_outdated(lives, begin) and knows(standing, Holders(lives[-1].first_view, ()))
+
+
 def begin_life(lives: tuple[Life, ...], end: Order, name: str, view_id: int) -> tuple[Life, ...]:
     """The lives of a topic that goes on after `end` with view `view_id`. Those without a message are left out, and so
     are the oldest of too many."""
@@ -182,27 +193,57 @@ def decide(answers: Mapping[int, Summary], name: str, view_id: int, mode: str = 
 
     renewed_since: the topic has been declared anew in this group, after this view. It takes as many of the newest
     holders, since whoever is away must not be able to bring back what they had: then what began before doesn't count.
+    So it doesn't matter either whether the journals can be read. What has begun since then goes on, whatever was made
+    of the old journals in another group meanwhile.
     """
     usable = {node_id: one for node_id, one in answers.items() if not one.problem}
-    chosen = _voters(answers, usable, mode)
+
+    def counts(lives: tuple[Life, ...]) -> bool:
+        return renewed_since is None or began_after(lives, Life(name, view_id).group_id, renewed_since)
+
+    begun = any(counts(one.standing.lives) for one in answers.values())
+    chosen = _voters(answers, usable if begun else readable(answers), mode)
     if isinstance(chosen, Missing):
         return chosen
-    # One voter may have more lives than the others, if it was on its way to being whole among newer holders.
-    lives = max((usable[node_id].standing.lives for node_id in chosen), default=(),
-                key=lambda one: (one[-1].first_view if one else -1, len(one)))
-    if renewed_since is not None and not began_after(lives, Life(name, view_id).group_id, renewed_since):
+    ends = [one.end for one in usable.values()]
+    if (not begun and renewed_since is not None) or _gave_up(chosen, answers):
+        if max(ends, default=NOTHING)[0] >= view_id:
+            return _is_ahead(max(ends), view_id)
         return Decision(None, NOTHING, begin_life((), NOTHING, name, view_id), chosen, renews=True)
+    # One voter may have more lives than the others, if it was on its way to being whole among newer holders.
+    known = [lives for node_id in chosen if counts(lives := usable[node_id].standing.lives)] or [
+        one.standing.lives for one in usable.values() if counts(one.standing.lives)]
+    lives = max(known, default=(), key=lambda one: (one[-1].first_view if one else -1, len(one)))
     newest = lives[-1:]  # whoever has this life has the same ones before it
     same = {node_id: one for node_id, one in usable.items() if one.end != NOTHING and one.standing.lives[-1:] == newest}
     end = max((one.end for one in same.values()), default=NOTHING)
     if end[0] >= view_id:
-        return Missing(f"its journals go up to view {end[0]}, but the group is at view {view_id} only; start the nodes "
-                       "that have them again")
+        return _is_ahead(end, view_id)
     # Of several that go as far, one that goes back furthest can serve everybody.
     source = min((node_id for node_id, one in same.items() if one.end == end),
                  key=lambda node_id: (not same[node_id].standing.whole, same[node_id].begin, node_id), default=None)
     return Decision(source, end, begin_life(lives, end, name, view_id), chosen,
                     usable[source].type if source is not None else ("", b""))
+
+
+def _gave_up(voters: tuple[int, ...], answers: Mapping[int, Summary]) -> bool:
+    """True if later holders than these may have begun, with whom the topic began anew: it was told as given up, whether
+    they did or not."""
+    standings = {node_id: one.standing for node_id, one in answers.items()}
+    held = max((one.holders.view_id for node_id in voters if (one := standings[node_id]).holders is not None),
+               default=-1)
+    return any(one.successor is not None and one.successor.renews and one.successor.holders.view_id > held
+               and _may_have_begun(one.successor, standings) for one in standings.values())
+
+
+def _is_ahead(end: Order, view_id: int) -> Missing:
+    return Missing(f"its journals go up to view {end[0]}, but the group is at view {view_id} only; start the nodes "
+                   "that have them again")
+
+
+def readable(answers: Mapping[int, Summary]) -> dict[int, Summary]:
+    """Those that know their standing in the topic, whatever is the matter with their journals."""
+    return {node_id: one for node_id, one in answers.items() if not one.problem or one.standing != Standing()}
 
 
 def began_after(lives: tuple[Life, ...], group_id: int, view_id: int) -> bool:
@@ -254,7 +295,9 @@ def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode:
         return ()
     if mode == "any":
         end = max((one.end for one in usable.values()), default=NOTHING)
-        longest = tuple(node_id for node_id, one in sorted(usable.items()) if one.end == end != NOTHING)
+        # Without messages those that held it: who only heard of it doesn't know that there were none.
+        longest = tuple(node_id for node_id, one in sorted(usable.items())
+                        if one.end == end and (end != NOTHING or one.standing.holders is not None))
         if longest:
             return longest
     return missing or Missing("no journal here is whole; " + _damage(damaged, answers))

@@ -42,11 +42,12 @@ def holders_from_wire(message: pb.Holders) -> Holders:
 
 
 def successor_to_wire(successor: Successor) -> pb.Successor:
-    return pb.Successor(holders=holders_to_wire(successor.holders), required=successor.required)
+    return pb.Successor(holders=holders_to_wire(successor.holders), required=successor.required,
+                        renews=successor.renews)
 
 
 def successor_from_wire(message: pb.Successor) -> Successor:
-    return Successor(holders_from_wire(message.holders), tuple(message.required))
+    return Successor(holders_from_wire(message.holders), tuple(message.required), message.renews)
 
 
 def summary_to_wire(summary: Summary, topic: str, view_id: int) -> pb.RestartSummary:

@@ -10,6 +10,7 @@ this), except where a function that reads says otherwise. Raises JournalError, O
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import sys
@@ -91,9 +92,19 @@ def _lock(store: Store) -> int:
 
 def _found(store: Store, ledger: Ledger, whole: bool) -> TakenUp:
     """Hold the lock. If there is no ledger, one is made that says `whole`."""
-    recovery = recover(store.files, store.directory, store.topic, store.node_id, store.known)
-    standing, begin = ledger.read(), first_message(store)
-    if is_outdated(standing.lives, begin):
+    standing, begin = ledger.read(), NOTHING
+    try:
+        recovery = recover(store.files, store.directory, store.topic, store.node_id, store.known)
+        begin = first_message(store)
+        outdated = is_outdated(standing.lives, begin if begin != NOTHING else (
+            recovery.last_view, recovery.last_sequence))  # that of files which were dropped
+    except JournalCorrupt:
+        with contextlib.suppress(JournalError):
+            begin = first_message(store)
+        outdated = is_outdated(standing.lives, begin)
+        if not outdated:
+            raise
+    if outdated:
         count, kept = cut_after(store, NOTHING, ASIDE_SUFFIX)
         LOG.warning("topic %r was declared anew: what this node had of it (%d messages) is kept in %s", store.topic,
                     count, ", ".join(map(str, kept)))
@@ -123,7 +134,8 @@ def cut_after(store: Store, end: Order, suffix: str = FORKED_SUFFIX) -> tuple[in
     """Ends the journal with the last commit that holds nothing beyond `end`. Returns how many messages that took off,
     and the files that keep them. Whoever calls this has said in the ledger that the journal isn't whole.
 
-    Newest file first, each copied before it is touched: whenever the process dies, what is left is a prefix.
+    Newest file first, each copied before it is touched: whenever the process dies, what is left is a prefix. If all of
+    it goes, it doesn't matter what is damaged.
     """
     files = store.files
     kept: list[Path] = []
@@ -131,17 +143,21 @@ def cut_after(store: Store, end: Order, suffix: str = FORKED_SUFFIX) -> tuple[in
     for _, path in reversed(journal_numbers(files, store.directory, store.topic, store.node_id)):
         handle = files.open(path, writable=True)
         try:
-            scan = open_scan(files, handle, path)
             good, beyond = 0, 0
-            for layout, _ in scan.commits():
-                if (layout.record.view_id, layout.record.last_sequence) <= end:
-                    good = layout.end
-                else:
-                    beyond += layout.record.count
-            if scan.state is State.CORRUPT:
-                raise corrupt_error(scan)
-            if not beyond and (good or (scan.head.last_view, scan.head.last_sequence) <= end):
-                break
+            try:
+                scan = open_scan(files, handle, path)
+                for layout, _ in scan.commits():
+                    if (layout.record.view_id, layout.record.last_sequence) <= end:
+                        good = layout.end
+                    else:
+                        beyond += layout.record.count
+                if scan.state is State.CORRUPT:
+                    raise corrupt_error(scan)
+                if not beyond and (good or (scan.head.last_view, scan.head.last_sequence) <= end):
+                    break
+            except (JournalError, Damage):
+                if end != NOTHING:
+                    raise
             count += beyond
             aside = _free_name(store, path, suffix)
             kept.append(aside)

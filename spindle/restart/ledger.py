@@ -112,7 +112,8 @@ def decode(data: bytes, path: Path) -> Standing:
             lives=tuple(Life(one["name"], one["first_view"], _order(one["after"])) for one in content["lives"]),
             holders=_holders(holders) if holders is not None else None,
             whole=bool(content["whole"]),
-            successor=Successor(_holders(successor["holders"]), tuple(map(int, successor["required"])))
+            successor=Successor(_holders(successor["holders"]), tuple(map(int, successor["required"])),
+                                bool(successor.get("renews", False)))
             if successor is not None else None,
             seen_view=int(content["seen_view"]),
         )

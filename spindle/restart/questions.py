@@ -60,6 +60,7 @@ class Questions:
                              config.large_capacity)
         self._witness = Witness(node_id, self.ask, self._note)
         self._locks: dict[str, asyncio.Lock] = {}
+        self._closing: dict[str, asyncio.Task[None]] = {}  # journals of topics that were deleted
         self._numbers = itertools.count(1)
         self._streams: dict[int, Stream] = {}
         self._installed = asyncio.Event()  # set with the next view
@@ -92,10 +93,33 @@ class Questions:
     async def _on_disk(self, topic: str, local: TopicHere | None) -> Summary:
         if local is not None and local.catching_up is not None:
             return await local.catching_up.summary()
-        if local is not None:
-            await local.retired()
+        await self.retired(topic)
         async with self.lock(topic):
             return await in_thread(self._look, topic)
+
+    def closes(self, local: TopicHere) -> None:
+        """This topic was deleted, and another may have its name soon: what is here of it is being closed still."""
+        name, earlier = local.spec.name, self._closing.get(local.spec.name)
+
+        async def closed() -> None:
+            if earlier is not None:
+                await asyncio.wait({earlier})
+            await local.retired()
+
+        def forget(task: asyncio.Task[None]) -> None:
+            if self._closing.get(name) is task:
+                del self._closing[name]
+
+        task = self._closing[name] = asyncio.get_running_loop().create_task(closed())
+        task.add_done_callback(forget)
+
+    async def retired(self, topic: str) -> None:
+        """Waits until the journal of an earlier membership is closed, also of an earlier topic of this name."""
+        while (earlier := self._closing.get(topic)) is not None:
+            await asyncio.wait({earlier})
+        local = self._local(topic)
+        if local is not None:
+            await local.retired()
 
     def lock(self, topic: str) -> asyncio.Lock:
         """Held while the topic's journal is put in order, so that questions about it don't meet."""
@@ -238,9 +262,7 @@ class Questions:
         self._spawn(self._write_note(topic, successor))
 
     async def _write_note(self, topic: str, successor: Successor) -> None:
-        local = self._local(topic)
-        if local is not None:
-            await local.retired()  # an earlier membership that ends writes down its successor itself
+        await self.retired(topic)  # an earlier membership that ends writes down its successor itself
         ledger = self.ledger(topic)
 
         def write() -> None:

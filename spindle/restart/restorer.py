@@ -17,7 +17,8 @@ The steps, all within one view; a new view begins them anew:
     settle   the own standing says: whole, one of the new holders, with the new life. Now delivery is released
 
 A topic that has been declared anew in this group has no source, and nothing is filled: what is on disk stays as it is,
-and counts, until `settle`. Only then is it put aside, by whoever looks at it next and finds it older than its standing.
+and counts, until all have written down that the topic begins anew. With `settle` it is put aside, by whoever looks at
+it next and finds it older than its standing.
 
 Why it is safe (the letters are those of docs/reliability.md):
 - P1. What was acknowledged as persisted is on the disk of every holder. Any two majorities of the same holders meet, so
@@ -47,7 +48,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from spindle.restart.chain import Decision, Holders, Missing, Standing, Successor, Summary, decide, knows
+from spindle.restart.chain import Decision, Holders, Missing, Standing, Successor, Summary, decide, knows, readable
 
 
 class Step(enum.Enum):
@@ -204,9 +205,11 @@ class Restorer:
     def _record(self) -> None:
         assert self.decision is not None and self._holders is not None
         view_id, self.step = self._view_id, Step.RECORDING
-        self._to_record = {node_id for node_id, one in self._answers.items() if not one.problem} - {self.node_id}
+        able = readable(self._answers) if self.decision.renews else [
+            node_id for node_id, one in self._answers.items() if not one.problem]
+        self._to_record = {*able} - {self.node_id}
         required = tuple(sorted({*self._to_record, self.node_id}))
-        successor = Successor(self._holders, required)
+        successor = Successor(self._holders, required, self.decision.renews)
         self._actions += [Record(node_id, view_id, successor) for node_id in sorted(self._to_record)]
         self._look()
 

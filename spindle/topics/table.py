@@ -27,6 +27,7 @@ from spindle.errors import (
     NodeStopped,
     SpindleError,
     TopicLimit,
+    TopicMismatch,
     TopicUnknown,
     error_from_wire,
     shortage,
@@ -35,8 +36,8 @@ from spindle.group.endpoints import RELAY_SHIFT
 from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.position import Position
-from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots
-from spindle.group.view import different
+from spindle.group.topics import TopicInfo, TopicSpec, choose_inbox_slots, is_given_up
+from spindle.group.view import Renewal, different
 from spindle.membership.machine import Phase
 from spindle.membership.messages import Deletion, Rejected, Role
 from spindle.membership.plan import fulfilled as is_fulfilled
@@ -115,7 +116,11 @@ class TopicTable:
         it can't be had."""
         self._check_running()
         if spec.level is Level.LOGGED and self._view().topic(spec.name) is None:
-            await check_fits(self._config, spec, self._node_id)
+            try:
+                await check_fits(self._config, spec, self._node_id)
+            except TopicMismatch:
+                if await self.known(spec.name) is None:  # else the group goes by that, or awaits this declaration
+                    raise
             self._check_running()
         while (topic := self._view().topic(spec.name)) is None or not topic.is_declared:
             await self._agree(spec, spec.name, lambda view: view.declares(spec.name))  # again, if it is deleted by then
@@ -126,12 +131,19 @@ class TopicTable:
     async def delete(self, name: str, renews: bool = False) -> None:
         """Returns when the group has no such topic any more; with `renews`, of a logged one, when whoever declares it
         next says what it is. Raises TopicUnknown, TopicInUse."""
-        topic = await self.known(name)
-        if topic is None and not (renews and await keeps_any(self._config, name, self._node_id)):
-            raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}"
-                               + (f", and node {self._node_id} has no journal of it" if renews else ""))
-        deletion = Deletion(name, topic.born if topic is not None else (0, 0), renews, topic is None)
-        await self._agree(deletion, name, lambda view: is_fulfilled(view, self._node_id, deletion))
+        while True:
+            topic = await self.known(name)
+            if topic is None and not (renews and await keeps_any(self._config, name, self._node_id)):
+                raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}"
+                                   + (f", and node {self._node_id} has no journal of it" if renews else ""))
+            if topic is None and self._view().topic(name) is not None:
+                continue  # it was declared while the disk was looked at
+            deletion = Deletion(name, topic.born if topic is not None else (0, 0), renews, topic is None)
+            await self._agree(deletion, name, functools.partial(is_fulfilled, node_id=self._node_id, wish=deletion))
+            self._check_running()
+            now = self._view().topic(name)
+            if not deletion.undeclared or now is None or now.renewal is not Renewal.NONE:
+                return  # else somebody was faster, and declared it as what the journals have
 
     async def open_writer(self, name: str, slots: int, relayed: int = 0, within: bool = False,
                           farewell: int = 0, lease: Lease | None = None, own: bool = False,
@@ -260,11 +272,12 @@ class TopicTable:
 
     # --- wishes
 
-    async def known(self, name: str) -> Topic | None:
-        """The topic, also if this node is only about to hear that it was declared; None if it was not."""
+    async def known(self, name: str, anew: bool = False) -> Topic | None:
+        """The topic, also if this node is only about to hear that it was declared, or with `anew` that it was declared
+        anew; None if it was not."""
         self._check_running()
         topic = self._view().topic(name)
-        if topic is None and (self._machine.phase is not Phase.STABLE or self._machine.in_minority):
+        if (topic is None or anew) and (self._machine.phase is not Phase.STABLE or self._machine.in_minority):
             # The node of the declarer may already have a view, or a revision of one, that this node is about to get. Or
             # this node is in a minority, and what it knows is out of date because the others have gone on.
             await self._until(name, lambda _: True)
@@ -273,8 +286,10 @@ class TopicTable:
 
     async def _entry(self, name: str) -> LocalTopic:
         topic = await self.known(name)
-        if topic is None or not topic.is_declared:
+        if topic is None:
             raise TopicUnknown(f"topic {name!r} is not declared in domain {self._config.domain_id}; declare it first")
+        if not topic.is_declared:
+            raise is_given_up(name)
         if topic.spec.level is Level.LOGGED:
             await check_room(self._config, name)
             self._check_running()
@@ -508,6 +523,7 @@ class TopicTable:
             if local is not None and (topic is None or topic.born != local.born):
                 del self.local[name]
                 self._deleted.append(local)
+                self.questions.closes(local)
                 self._give_up_opening(name)
         self._deleted = [local for local in self._deleted if local.retiring]
 

@@ -32,6 +32,7 @@ simulated, and none is written a second time.
     checks    what must hold, at every step and at the end
     times     what time the order of a topic says
     sets      what belongs together, cut into messages and put together again
+    renewals  logged topics that are declared anew
     rest      what nodes must not have once nobody has anything open
     journals  what the disks must hold at the end
     probes    what is rare, and must happen all the same

@@ -110,6 +110,8 @@ class Checks:
         """A reader has taken a message."""
         self.deliveries += 1
         self.on_taken(reading, info, len(payload))
+        if reading.logged:
+            reading.program.world.renewals.took(reading, info.view_id)
         in_table = reading.behind is not None and (info.view_id, info.sequence) < reading.behind
         if info.tag == FAREWELL and not payload:
             self._took_farewell(reading, info)
@@ -326,7 +328,8 @@ class Checks:
             return ""
         for writing in self.writings:
             if (writing.topic == reading.topic and writing.opened_ns > reading.opened_ns
-                    and writing.group_id == reading.group_id):
+                    and writing.group_id == reading.group_id
+                    and not reading.program.world.renewals.is_before(writing.topic, writing.opened_ns)):
                 got = reading.last_of.get(writing.name.encode(), -1) + 1
                 due = writing.due()
                 if got < due:

@@ -47,6 +47,7 @@ def _lacks(checks: Checks, reading: Reading) -> str:
     for other in checks.readings:
         if (other.topic == reading.topic and other.group_id == reading.group_id and other.open and other.taken
                 and other.keep_all and not other.lost() and other.opened_ns < reading.asked_ns
+                and not reading.program.world.renewals.is_older(reading.topic, other.taken[0][0])
                 and (not reading.taken or reading.taken[0] > other.taken[0])):
             return (f"{reading} asked for the history, and its first message is {reading.taken[:1]}; {other} was there "
                     f"before, and took {other.taken[0]}")

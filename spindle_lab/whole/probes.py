@@ -26,6 +26,7 @@ EXPECTED = (
     "a reader gives up a set whose writer has gone",
     "a reader is told what time it is",
     "a topic is deleted",
+    "a message is taken of a topic that has begun anew",
     "a topic is opened that somebody else has declared",
     "a liar is shown the door",
     *(f"a liar: {lie}" for lie in ("ask_nonsense", "flood", "half_a_frame", "hand_over", "hang_up", "miscount", "open",

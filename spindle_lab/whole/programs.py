@@ -197,7 +197,7 @@ class Program:
         return kind in PASSING or (kind in WAITING and self.world.silent) or (
             kind == "JournalError" and self.world.disks_failed) or (
             kind == "TopicUnknown" and self._may_be_unknown()) or (
-            self._may_lack(text))
+            self.world.renewals.may_be_told(kind, text) or self._may_lack(text))
 
     def _may_be_unknown(self) -> bool:
         """A topic may have gone between being declared and opened; `_topic` looks closer."""
@@ -255,12 +255,16 @@ class Program:
 
     def _act(self) -> None:
         """One thing after the other until its session ends, or the run is over."""
-        actions = (self._write,) * 9 + (self._write_set,) * 2 + (self._take,) * 10 + (self._open_reader,) * 3 + (
+        actions: tuple[Callable[[], None], ...] = (
+            (self._write,) * 9 + (self._write_set,) * 2 + (self._take,) * 10 + (self._open_reader,) * 3) + (
             self._open_writer,) * 3 + (
             self._open_together, self._open_what_comes, self._go_away, self._give_sign_of_life,
             self._give_sign_of_life, self._close, self._look, self._delete, self._rest, self._rest)
+        if self.world.setup.renewing:
+            actions += (self._redefine,) * 2
         while not self.world.finishing and self._goes_on():
             self.rng.choice(actions)()
+            self.make_way()
             self._slow_down()
         if self.world.finishing and self._goes_on():
             self._settle()
@@ -296,8 +300,10 @@ class Program:
         checks = self.world.checks
         last: list[Reading | Writing] = [*checks.readings[-4:], *checks.writings[-4:]]
         if last and self.rng.random() < 0.5 and (one := self.rng.choice(last)).open:
-            return one.handle.topic.spec
-        return self.rng.choice(self.world.specs)
+            if not self.world.renewals.is_closing(one.topic):
+                return one.handle.topic.spec
+        return self.rng.choice([one for one in self.world.specs if not self.world.renewals.is_closing(one.name)]
+                               or self.world.specs)
 
     def _guid(self) -> bytes:
         """Under which it is announced, if it is."""
@@ -406,10 +412,23 @@ class Program:
             deletions.ended += 1
             return
         deletions.ended += 1
+        if spec.level is Level.LOGGED:
+            self.world.met("giving up what a topic is is taken back")
+            return
         node = self.world.node_of(self.session)
         self.world.checks.deleted[spec.name] = Deleted(
             begun_ns, self.world.system.now_ns, node._view if node is not None else None)
         self.world.met("a topic is deleted")
+
+    def _redefine(self) -> None:
+        self.world.renewals.ask(self, (self._open_writer_of, lambda spec: self._open_reader_of(spec, keep_all=True)))
+
+    def make_way(self) -> None:
+        """Closes what somebody is about to give up."""
+        there: list[Reading | Writing] = [*self.readings, *self.writings]
+        for one in there:
+            if self.world.renewals.is_closing(one.topic):
+                self._close_one(one)
 
     def _open_what_comes(self) -> None:
         """Opens a topic as soon as somebody has declared it, perhaps at another node."""
@@ -555,13 +574,16 @@ class Program:
             self.world.checks.took(reading, bytes(payload), info)
 
     def _close(self) -> None:
-        one: Reading | Writing
         if self.readings and self.rng.random() < 0.5:
-            one = self.readings.pop(self.rng.randrange(len(self.readings)))
+            self._close_one(self.readings[self.rng.randrange(len(self.readings))])
         elif self.writings:
-            one = self.writings.pop(self.rng.randrange(len(self.writings)))
+            self._close_one(self.writings[self.rng.randrange(len(self.writings))])
+
+    def _close_one(self, one: Reading | Writing) -> None:
+        if isinstance(one, Reading):
+            self.readings.remove(one)
         else:
-            return
+            self.writings.remove(one)
         one.open = False
         self.doing = f"closing {one}"
         one.close()

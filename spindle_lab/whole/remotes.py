@@ -178,7 +178,8 @@ class RemoteProgram(Program):
             return True
         if self.patience_s is None and self.session is not None and kind not in ("GroupSilent", "TimeoutError"):
             return (kind == "JournalError" and self.world.disks_failed) or (
-                kind == "TopicUnknown" and self._may_be_unknown()) or self._may_lack(text)
+                kind == "TopicUnknown" and self._may_be_unknown()) or (
+                self.world.renewals.may_be_told(kind, text) or self._may_lack(text))
         return super()._may_be_told(kind, text)
 
     def _settle(self) -> None:

@@ -18,6 +18,7 @@ from spindle_lab.whole.bounds import watched
 from spindle_lab.whole.disk import in_place_of_files
 from spindle_lab.whole.knobs import turned
 from spindle_lab.whole.patches import forget, patched
+from spindle_lab.whole.renewals import noted
 from spindle_lab.whole.system import System
 from spindle_lab.whole.violation import Violation
 from spindle_lab.whole.world import Setup, World, note_syncs
@@ -133,7 +134,8 @@ def _play(system: System, outcome: Outcome, trace: Callable[[str], None] | None,
             trace(str(world.setup))
             trace(", ".join(f"{one.name} {one.level.name.lower()}" for one in world.all_specs))
         try:
-            with note_syncs(world), in_place_of_files(system, world.disks), turned(system) as small, watched(system):
+            with (note_syncs(world), noted(world), in_place_of_files(system, world.disks), turned(system) as small,
+                  watched(system)):
                 if trace is not None and small:
                     trace(", ".join(small))
                 world.run()

@@ -38,6 +38,7 @@ from spindle_lab.whole.memories import Memories
 from spindle_lab.whole.objects import Objects
 from spindle_lab.whole.programs import Program
 from spindle_lab.whole.remotes import OUTSIDE, RemoteProgram, known
+from spindle_lab.whole.renewals import Renewals
 from spindle_lab.whole.replicas import Replicating
 from spindle_lab.whole.rest import is_left, kept_in_vain, left_in
 from spindle_lab.whole.shortage import SHORT
@@ -91,6 +92,7 @@ class Setup:
     large: bool = False  # programs write samples that don't fit their topics' slots
     replicas: int = 0  # programs that hold a replica of an object, beside the others
     links: int = 0  # programs that use links, beside the others
+    renewing: bool = False  # programs give up what logged topics are
     suspect_timeout_s: float = 0.6
 
     @property
@@ -144,6 +146,7 @@ class Setup:
             setup.faults += apart.choice((0, 1, 2, 4))
             setup.resets = setup.resets or (hosts > 1 and apart.random() < 0.5)
             setup.liars = setup.liars or int(apart.random() < 0.25)
+        setup.renewing = random.Random(f"renewing {seed}").random() < 0.15 and not setup.guarded
         return setup
 
 
@@ -156,6 +159,7 @@ class World:
         self.checks.known = functools.partial(known, self)
         self.tables = Tables(self)
         self.checks.on_taken = self.tables.took
+        self.renewals = Renewals(self)
         if setup.typed:
             self.checks.types.begin(system.seed)
         self.uid = os.geteuid()

@@ -160,10 +160,10 @@ class StandInNode:
     def topics(self, awaited: bool = False) -> list[TopicInfo]:
         return list(self._topics.values())
 
-    async def hears_of(self, name: str) -> None:
+    async def hears_of(self, name: str, anew: bool = False) -> None:
         """It is alone: it knows all there is."""
 
-    def topic(self, name: str) -> TopicInfo | None:
+    def topic(self, name: str, awaited: bool = False) -> TopicInfo | None:
         return next((topic for topic in self.topics() if topic.spec.name == name), None)
 
     def view(self) -> ViewInfo:

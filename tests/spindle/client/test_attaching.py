@@ -16,6 +16,7 @@ import pytest
 
 from spindle.client import attach
 from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError
+from spindle.group.codec import PROTOCOL_VERSION
 from spindle.proto import opening_pb2
 from spindle.transport.wire import encode
 from tests.spindle.stand_in import StandInNode
@@ -105,9 +106,9 @@ def test_a_node_that_hangs_is_waited_for_only_so_long(domain_dir: Path) -> None:
         (encode(b"\xff\xff"), ConnectionError, "can't be read"),
         (encode(opening_pb2.OpeningReply().SerializeToString()), ProtocolMismatch, "does not speak Spindle's protocol"),
         (
-            encode(opening_pb2.OpeningReply(magic=0x4E495053, protocol=14).SerializeToString()),
+            encode(opening_pb2.OpeningReply(magic=0x4E495053, protocol=PROTOCOL_VERSION + 1).SerializeToString()),
             ProtocolMismatch,
-            "version 14 of the attachment protocol, this library version 13",
+            f"version {PROTOCOL_VERSION + 1} of the attachment protocol, this library version {PROTOCOL_VERSION}",
         ),
         (
             encode(opening_pb2.OpeningReply(magic=0x4E495053, kind="AccessDenied", message="no").SerializeToString()),

@@ -51,6 +51,15 @@ def test_who_has_not_declared_it_or_has_deleted_it_does_not_find_it(programs: At
                 session.open_writer("u")
 
 
+def test_who_has_deleted_it_has_declared_nothing(programs: Attach) -> None:
+    with programs() as one, programs() as other:
+        one.declare_topic(TopicSpec("w", "numpy(a:f8)", size_max=100))
+        one.delete_topic("w")
+        other.declare_topic(TopicSpec("w", "numpy(a:f4)", size_max=200))
+        with one.open_writer("w") as port:
+            assert port.topic.spec.size_max == 200
+
+
 def test_what_nobody_has_open_can_be_declared_anew(programs: Attach) -> None:
     """And who had declared it otherwise is told when it opens it, and nothing of his is written in it."""
     with programs() as one, programs() as other:

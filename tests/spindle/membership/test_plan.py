@@ -232,3 +232,13 @@ def test_of_a_topic_that_only_journals_know_of_the_same_can_be_said() -> None:
     assert plan.view is not None and not plan.view.declares("log") and fulfilled(plan.view, 2, wish)
     declared = view_of(1, 2, topics=(Topic(TopicSpec("log").with_window(), 1, born=(5, 1)),))
     assert fulfilled(declared, 2, wish) and plan_next(declared, wishes_of((2, wish)), NOBODY).view is None
+
+
+def test_to_give_up_a_topic_and_to_delete_it_are_two_wishes_of_a_node() -> None:
+    """The first must not wait for an answer that only the second gets."""
+    before = view_of(1, 2, topics=(Topic(TopicSpec("log", level=Level.LOGGED).with_window(), 2, born=(3, 1)),))
+    wishes = wishes_of((2, Deletion("log", (3, 1), renews=True)), (2, Deletion("log", (3, 1))))
+    assert len(wishes.topics) == 2
+    for order in (wishes, wishes_of((2, Deletion("log", (3, 1))), (2, Deletion("log", (3, 1), renews=True)))):
+        plan = plan_next(before, order, NOBODY)
+        assert plan.view is not None and not plan.view.declares("log") and plan.view.topic("log") is not None

@@ -20,8 +20,10 @@ from spindle.restart.chain import (
     Successor,
     Summary,
     agreed_end,
+    began_after,
     is_outdated,
     knows,
+    supersedes,
 )
 from spindle.restart.restorer import Ask, Follow, Record, Restorer, Settle, Step
 
@@ -89,6 +91,7 @@ class World:
         self.restarts = 0
         self.renewed_since: int | None = None  # view after which it was declared anew in this group
         self.renewed_at = 0  # number of the first message that may come after that
+        self.may_renew = False  # it was declared anew since it went on last
         self.first = 0  # number of the first message that counts still
 
     # --- the group
@@ -97,6 +100,7 @@ class World:
         """By somebody, while nobody has the topic open."""
         if self.ranks and not self.members:
             self.renewed_since, self.renewed_at = self.view_id, self.numbers
+            self.may_renew = True
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -229,7 +233,12 @@ class World:
         """Some of what the source has; True when that was the last of it."""
         agreed = agreed_end(lives, end, node.standing.lives, node.end)
         if node.end > agreed:
-            node.update(whole=False)
+            renewed = self.renewed_since is not None and not began_after(
+                node.standing.lives, int(str(self.groups), 16), self.renewed_since)
+            if renewed and supersedes(lives, node.begin, node.standing):
+                node.update(lives=lives)
+            else:
+                node.update(whole=False)
             node.forked += [one for one in node.journal if one[0] > agreed]
             node.journal = [one for one in node.journal if one[0] <= agreed]
             return False
@@ -271,8 +280,11 @@ class World:
                 standing = action.standing
                 node.update(lives=standing.lives, holders=standing.holders, whole=True, successor=None,
                             seen_view=standing.seen_view)
+                if self.mode != "any":
+                    assert self.may_renew or not action.renews, "what goes on was not given up, or counts again"
+                    self.may_renew = self.may_renew and (action.renews or self.renewed_since is not None)
                 if action.renews:
-                    self.first = self.renewed_at
+                    self.first = self.renewed_at  # perhaps in a group before this one
                     self.acknowledged = {number for number in self.acknowledged if number >= self.first}
                     node.settling = True
                 else:

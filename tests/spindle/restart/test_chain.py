@@ -3,6 +3,8 @@ Method: hand-made lives, standings and answers."""
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from spindle.restart.chain import (
@@ -21,7 +23,9 @@ from spindle.restart.chain import (
     decide,
     is_outdated,
     place_in,
+    supersedes,
 )
+from spindle.restart.codec import summary_from_wire, summary_to_wire
 
 FIRST = Life("a.0", 0)
 SECOND = Life("b.6", 6, (5, 80))
@@ -217,6 +221,85 @@ def test_nobody_declares_anew_what_a_majority_of_its_holders_may_bring_back() ->
     old = Standing((Life("a.5", 5),), Holders(5, (1, 2, 3)), whole=True, seen_view=5)
     chosen = decide({1: Summary(old, (5, 0), (5, 3), 4), 4: Summary()}, "a.9", 9, renewed_since=7)
     assert isinstance(chosen, Missing) and chosen.nodes == (2, 3)
+
+
+def test_what_is_given_up_need_not_be_readable() -> None:
+    """Who held the topic is in the standings. But of what has begun since then, damage is damage."""
+    old = Standing((Life("a.5", 5),), Holders(5, (1, 2)), whole=True, seen_view=5)
+    answers = {one: Summary(old, problem="damaged") for one in (1, 2)}
+    assert isinstance(decide(answers, "a.9", 9), Missing)
+    chosen = decide(answers, "a.9", 9, renewed_since=7)
+    assert isinstance(chosen, Decision) and (chosen.voters, chosen.renews) == ((1, 2), True)
+    assert isinstance(decide({one: Summary(problem="no disk") for one in (1, 2)} | answers, "a.9", 9, renewed_since=7),
+                      Decision)
+    begun = Standing((Life("a.8", 8),), Holders(8, (1, 2)), whole=True, seen_view=8)
+    broken = {one: Summary(begun, problem="damaged") for one in (1, 2)}
+    assert isinstance(decide(broken, "a.9", 9, renewed_since=7), Missing)
+
+
+def test_nobody_declares_anew_what_is_ahead_of_the_group() -> None:
+    """Its messages would be newer than the beginning, and count again."""
+    old = Standing((Life("a.5", 5),), Holders(5, (1,)), whole=True, seen_view=5)
+    chosen = decide({1: Summary(old, (5, 0), (9, 3), 4)}, "a.9", 9, renewed_since=7)
+    assert isinstance(chosen, Missing) and "up to view 9" in chosen.reason
+
+
+def test_what_has_begun_since_it_was_declared_anew_goes_on_whatever_went_on_elsewhere() -> None:
+    """A node that went on alone with the old messages, as `restart = "any"` lets it, has seen later views."""
+    begun = Standing((Life("a.9", 9),), Holders(9, (1, 2)), whole=True, seen_view=9)
+    elsewhere = Standing((Life("bb.5", 5), Life("bb.30", 30, (5, 3))), Holders(30, (3,)), whole=True, seen_view=30)
+    answers = {1: Summary(begun, (9, 0), (9, 3), 4), 2: Summary(begun, (9, 0), (9, 5), 6),
+               3: Summary(elsewhere, (5, 0), (30, 3), 8)}
+    chosen = decide(answers, "a.31", 31, "any", renewed_since=7)
+    assert isinstance(chosen, Decision) and (chosen.source, chosen.end, chosen.renews) == (2, (9, 5), False)
+
+
+def test_whoever_takes_over_a_new_beginning_is_a_majority_without_the_one_that_made_it() -> None:
+    """Node 1 began anew, and died before 2 and 3, which put aside what they had, were whole."""
+    old, new = Standing((Life("a.5", 5),), Holders(5, (1, 2, 3)), whole=True, seen_view=5), (Life("a.9", 9),)
+    told = Standing(old.lives, old.holders, True, Successor(Holders(9, (1, 2, 3)), (1, 2, 3)), 5)
+    assert supersedes(new, (5, 0), told) and not supersedes(new, (5, 0), old)
+    assert not supersedes((*new, Life("a.12", 12, (9, 3))), (5, 0), told)  # others may have acknowledged something
+    assert not supersedes(new, (9, 0), told) and not supersedes((Life("a.9", 9, (5, 1)),), (5, 0), told)
+    taken = Standing(new, told.holders, True, told.successor, 5)
+    for answers in ({2: Summary(taken), 3: Summary(taken)}, {2: Summary(taken), 3: Summary(told, (5, 0), (5, 9), 9)}):
+        for since in (7, None):
+            chosen = decide(answers, "a.11", 11, renewed_since=since)
+            assert isinstance(chosen, Decision)
+            assert (chosen.source, chosen.end, chosen.lives) == (None, NOTHING, (Life("a.11", 11),))
+
+
+def test_what_was_given_up_in_a_group_that_is_no_more_stays_given_up() -> None:
+    """All had written down that the topic begins anew, then all died; who had begun, if anybody, is away. It may have
+    told a program that the topic is open."""
+    begins = Successor(Holders(9, (1, 2, 3)), (1, 2, 3, 4), renews=True)
+    old = Standing((Life("a.5", 5),), Holders(5, (1, 2, 3)), whole=True, seen_view=5)
+    told, never = dataclasses.replace(old, successor=begins), Summary(Standing(successor=begins))
+    answers = {2: Summary(told, (5, 0), (5, 3), 4), 3: Summary(told, (5, 0), (5, 4), 5), 4: never}
+    assert decide(answers, "b.10", 10) == Decision(None, NOTHING, (Life("b.10", 10),), (2, 3), renews=True)
+    chosen = decide({**answers, 4: Summary()}, "b.10", 10)  # it had to know, and doesn't: nobody has begun
+    assert isinstance(chosen, Decision) and (chosen.source, chosen.renews) == (3, False)
+    # With whoever has begun, that goes on.
+    begun = Standing((Life("a.9", 9),), Holders(9, (1, 2, 3)), whole=True, seen_view=9)
+    chosen = decide({**answers, 1: Summary(begun, (9, 0), (9, 2), 3)}, "b.10", 10)
+    assert isinstance(chosen, Decision) and (chosen.source, chosen.end, chosen.renews) == (1, (9, 2), False)
+
+
+def test_what_a_node_says_of_its_journal_comes_over_the_wire_whole() -> None:
+    standing = Standing((FIRST, SECOND), THREE, True, Successor(Holders(9, (1, 2)), (1, 2, 3), renews=True), 7)
+    summary = Summary(standing, (5, 0), (7, 3), 12, "damaged", True, ("type", b"hash"))
+    assert summary_from_wire(summary_to_wire(summary, "t", 9)) == summary
+    assert summary_from_wire(summary_to_wire(Summary(), "t", 9)) == Summary()
+
+
+def test_any_goes_on_with_nothing_if_nobody_here_has_anything() -> None:
+    """All of them had put aside what they had, and who had the rest doesn't come back."""
+    cut = Summary(Standing((Life("a.9", 9),), Holders(5, (1, 2, 3)), False, Successor(Holders(9, (1, 2, 3))), 5))
+    assert isinstance(decide({2: cut, 3: cut}, "a.11", 11), Missing)
+    chosen = decide({2: cut, 3: cut, 4: Summary()}, "a.11", 11, "any")
+    assert isinstance(chosen, Decision) and (chosen.source, chosen.voters) == (None, (2, 3))
+    heard = Summary(Standing(successor=Successor(Holders(9, (1, 2, 3)))))
+    assert isinstance(decide({4: heard, 5: Summary(Standing((FIRST,)))}, "a.11", 11, "any"), Missing)
 
 
 def test_what_is_older_than_a_new_beginning() -> None:

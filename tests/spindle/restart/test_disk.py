@@ -123,6 +123,30 @@ def test_what_is_older_than_a_new_beginning_is_put_aside_by_whoever_looks_next()
         assert all(payload in beside for payload, _ in sent)
 
 
+def test_a_ledger_keeps_in_mind_that_what_the_node_has_was_given_up() -> None:
+    files = MemoryFiles()
+    Ledger(DIRECTORY, SPEC.name, 1, files).update(successor=Successor(Holders(9, (2,)), (1, 2), renews=True))
+    assert Ledger(DIRECTORY, SPEC.name, 1, files).read().successor == Successor(Holders(9, (2,)), (1, 2), renews=True)
+
+
+def test_what_is_older_than_a_new_beginning_may_be_damaged() -> None:
+    files = MemoryFiles()
+    sent = journal_of(files)
+    store = store_of(files)
+    ledger = Ledger(DIRECTORY, SPEC.name, 1, files)
+    ledger.update(lives=(Life("ab.9", sent[-1][1][0]),), holders=Holders(9, (1,)), whole=True)
+    path = sorted(name for name in files.content() if name.endswith(".mcap"))[-1]
+    data = files.files[files.names_to_files[path]]
+    data[data.index(b"spindle.commit") + 5] ^= 4
+    before = files.content()
+    with pytest.raises(JournalCorrupt):
+        take_up(store, Ledger(DIRECTORY, SPEC.name, 2, files))  # as of one that knows of no beginning
+    ledger.update(lives=(Life("ab.9", sent[-1][1][0] + 1),))
+    assert take_up(store, ledger).end == NOTHING and not held(store)
+    assert {name.removesuffix(".aside"): data for name, data in files.content().items() if "mcap" in name} == {
+        name: data for name, data in before.items() if "mcap" in name}
+
+
 def test_the_end_and_the_rest_of_a_journal() -> None:
     files = MemoryFiles()
     sent = journal_of(files)

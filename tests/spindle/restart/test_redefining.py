@@ -4,6 +4,7 @@ Method: real daemons with one journal directory; the command of docs/operations.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -157,8 +158,9 @@ def test_after_a_restart_of_all_nodes_and_taken_back(site: Site) -> None:
             session.declare_topic(OTHER)
         with pytest.raises(TopicUnknown, match="node 1 has no journal of it"):
             session.redefine_topic("nobody's")
-        give_up(site)
-        with pytest.raises(TopicUnknown, match="was not declared"):
+        several = command(site, TOPIC, "nobody's", "--redefine")
+        assert several.returncode == 1 and "1 redefined, 1 not" in several.stderr
+        with pytest.raises(TopicMismatch, match="has been given up"):
             session.open_reader(TOPIC, keep_all=True, from_history=True)
         session.delete_topic(TOPIC)
         with pytest.raises(TopicMismatch):
@@ -169,3 +171,52 @@ def test_after_a_restart_of_all_nodes_and_taken_back(site: Site) -> None:
             session.delete_topic(TOPIC)
     put(site, 1, [b"new"])
     assert [payload for _, _, payload in site.disk(1)] == [b"new"]
+
+
+@pytest.mark.parametrize("damaged", [1, 2])
+def test_damage_in_what_is_given_up_keeps_nothing_from_beginning(site: Site, damaged: int) -> None:
+    """At the node where it is opened first, and at the other one."""
+    site.start(1, 2)
+    site.open(2).open_reader(TOPIC, keep_all=True, from_history=True)
+    writer = site.open(1).open_writer(TOPIC).inbox
+    for payload in numbered(0, 50):
+        writer.write(payload)
+        assert writer.wait_acknowledged(WAIT_S, persisted=True)
+    site.kill(1, 2)
+    close(site)
+    path, = site.journal.glob(f"{TOPIC}-{damaged}-*.mcap")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"spindle.commit") + 2000] ^= 1
+    path.write_bytes(data)
+    site.start(1, 2)
+    give_up(site)
+    put(site, 1, [b"new"])
+    assert got(site, 2, 1) == [b"new"]
+    for node_id in (1, 2):
+        assert [payload for _, _, payload in site.disk(node_id)] == [b"new"]
+        assert list(site.journal.glob(f"{TOPIC}-{node_id}-*.mcap.aside"))
+    site.kill(1, 2)
+    site.start(2, 1)
+    assert got(site, 1, 1) == [b"new"]
+
+
+def test_declared_as_one_that_is_not_logged_it_puts_nothing_aside(site: Site) -> None:
+    """What is on disk counts again when the topic is logged one day, unless it is given up once more."""
+    site.start(1)
+    write(site, 1, numbered(0, 5))
+    close(site)
+    give_up(site)
+    plain, other = TopicSpec(TOPIC, size_max=64), TopicSpec(TOPIC, level=Level.LOGGED, size_max=128)
+    with attach(0, runtime_dir=site.run, node_id=1) as session:
+        assert session.declare_topic(plain).spec.level is Level.ATOMIC
+        session.open_writer(TOPIC).inbox.write(b"unlogged")
+    with attach(0, runtime_dir=site.run, node_id=1) as session:
+        def declared() -> bool:
+            with contextlib.suppress(TopicMismatch):
+                return session.declare_topic(other).spec.size_max == 128
+            return False
+
+        wait_until(declared)
+        with session.open_reader(TOPIC, keep_all=True, from_history=True) as reader:
+            assert take(reader, 5) == numbered(0, 5)
+    assert not list(site.journal.glob("*.aside"))

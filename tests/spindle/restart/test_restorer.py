@@ -147,7 +147,8 @@ def test_what_is_given_up_counts_until_all_know_that_it_is() -> None:
     for node_id in (1, 2):
         restorer.heard(node_id, 9, Summary(dataclasses.replace(HELD, holders=Holders(0, (1, 2))), (0, 0), (4, 5), 3))
     record, = restorer.take_actions()
-    assert isinstance(record, Record) and record.successor == Successor(Holders(9, (1, 2)), (1, 2))
+    assert isinstance(record, Record) and record.successor == Successor(
+        Holders(9, (1, 2)), (1, 2), renews=True)
     restorer.recorded(2, 9)
     settle, = restorer.take_actions()
     assert settle == Settle(Standing((Life("a.9", 9),), Holders(9, (1, 2)), whole=True, seen_view=9), renews=True)

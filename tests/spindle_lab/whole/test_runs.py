@@ -115,6 +115,21 @@ def test_tens_of_topics_and_nodes_that_come_together() -> None:
 
 
 @pytest.mark.slow
+def test_logged_topics_that_are_declared_anew() -> None:
+    """N2: nothing of before comes back."""
+    summary = run_seeds(itertools.islice(having("renewing", 20_000), 60), jobs=1)
+    assert not summary.failed, summary.failed[0]
+    assert summary.paths["a message is taken of a topic that has begun anew"] > 20
+
+
+@pytest.mark.slow
+def test_a_node_that_brings_back_what_was_given_up_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.restart.disk.is_outdated", lambda lives, begin: False)
+    summary = run_seeds(itertools.islice(having("renewing", 20_000), 120), jobs=1, failures_max=1)
+    assert summary.failed and summary.failed[0].broken == "N2"
+
+
+@pytest.mark.slow
 def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
     """H3, H4: all members keep what the model says, and late readers get it."""
     summary = run_seeds(itertools.islice(having("keyed"), 60), jobs=1)
