@@ -9,9 +9,11 @@ wake-ups of an idle core). With everything delivered there is nothing to expect.
 
 Giving a core away is no good where somebody takes it who has much to do: he keeps it to the end of his slice, some
 milliseconds, and nobody rings for a thread that is awake. One that sleeps gets the core as soon as it is rung, because
-it has used little of its share. So a thread that has done little since it woke up, and whose core came back late, falls
-asleep in place of giving it away (`crowd_t`), for a time that doubles while its core is no better when it tries again.
-A thread that has much to do itself goes on giving its core away: it would sleep and be rung all the time.
+it has used little of its share. So a thread that does little, and whose core came back late, falls asleep in place of
+giving it away (`crowd_t`), for a time that doubles while its core is no better when it tries again. A thread that has
+much to do goes on giving its core away: it would sleep and be rung all the time, and who had the core was the one that
+it waits for. How much it does can't be seen from one sleep to the next, as it sleeps so often, so it is looked at for
+some 25 ms.
 
 The predicate thread falls asleep at once where a thread is at hand that looks in its place (attending.pxi).
 """
@@ -25,6 +27,8 @@ cdef enum:
     LATE_NS = 200_000            # a core that was given away comes back: somebody has used it who gives nothing away
     CROWDED_NS_MIN = 250_000_000
     CROWDED_NS_MAX = 8_000_000_000
+    LOOKED_AT_NS = 25_000_000    # how much a thread does
+    MUCH_PART = 8                # of a core: more than an eighth of it
     BUSY_NS = 100_000            # of processor time from one sleep to the next: a busy thread, see slices.pxd
 
 
@@ -37,10 +41,23 @@ cdef enum idling:
 cdef struct crowd_t:
     uint64_t until_ns            # on the monotonic clock
     uint64_t for_ns              # how long it was taken for crowded the last time
+    uint64_t looked_ns           # how much the thread does has been looked at since then
+    uint64_t looked_used_ns      # ... and its processor time by then
+    bint much                    # it had much to do when that was looked at last
 
 
-cdef inline bint note_core_back(crowd_t *crowd, uint64_t now, uint64_t away_ns) noexcept nogil:
+cdef inline bint does_much(crowd_t *crowd, uint64_t now, uint64_t used_ns) noexcept nogil:
+    """`used_ns`: processor time of the thread."""
+    if now - crowd.looked_ns >= LOOKED_AT_NS:
+        crowd.much = (used_ns - crowd.looked_used_ns) * MUCH_PART > now - crowd.looked_ns
+        crowd.looked_ns, crowd.looked_used_ns = now, used_ns
+    return crowd.much
+
+
+cdef inline bint note_core_back(crowd_t *crowd, uint64_t now, uint64_t away_ns, uint64_t used_ns) noexcept nogil:
     """The core that was given away is back after `away_ns`. Returns 1 if it is crowded."""
+    if does_much(crowd, now, used_ns):
+        return 0
     if away_ns <= LATE_NS:
         crowd.for_ns = 0
         return 0

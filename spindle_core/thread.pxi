@@ -32,6 +32,7 @@ from spindle_core.idling cimport (
     LOOKS_BEFORE_YIELD,
     after_nothing,
     crowd_t,
+    does_much,
     idling,
     note_core_back,
 )
@@ -152,6 +153,7 @@ cdef void drive(driver_t *d) noexcept nogil:
     cdef int usual = spindle_nice()
     cdef bint prompt = spindle_ask_scheduler(SLICE_NS, usual + d.nice) != 0, can_ask = prompt
     memset(&crowd, 0, sizeof(crowd_t))
+    crowd.looked_ns, crowd.looked_used_ns = before, thread_ns()
     resume_driving(d)
     read_clocks(d)
     d.used_ns = awake_from = thread_ns()
@@ -187,7 +189,7 @@ cdef void drive(driver_t *d) noexcept nogil:
             crowded = now < crowd.until_ns and idle > LOOKS_BEFORE_YIELD
             if crowded:
                 d.used_ns = thread_ns()
-                crowded = d.used_ns - awake_from <= BUSY_NS
+                crowded = not does_much(&crowd, now, d.used_ns)
             what = after_nothing(d.node, <uint64_t>idle, now - last_work, d.busy_poll_ns,
                                  u32_load_acquire(&d.relieved) != 0, crowded)
             if what == LOOK_AGAIN:
@@ -202,7 +204,7 @@ cdef void drive(driver_t *d) noexcept nogil:
                 resume_driving(d)
                 d.used_ns = thread_ns()
                 now = monotonic_ns()
-                if d.used_ns - awake_from <= BUSY_NS and note_core_back(&crowd, now, now - given_away):
+                if note_core_back(&crowd, now, now - given_away, d.used_ns):
                     d.counters[C_CROWDED] += 1
             else:
                 if can_ask and not prompt and d.used_ns - awake_from <= BUSY_NS:
