@@ -11,7 +11,6 @@ Rules: `TopicSpec` is immutable and checked when made; `size_max` is in bytes, `
 from __future__ import annotations
 
 import dataclasses
-from shlex import quote
 
 from spindle.errors import ConfigError, TopicMismatch
 from spindle.group.levels import Level
@@ -218,6 +217,8 @@ class TopicSpec:
             if other and other != agreed:
                 differences.append(f"{field} is {agreed} in the group, you want {other}")
         if differences:
+            from shlex import quote  # for people alone, and rarely
+
             name = quote(self.name)
             anew = (
                 ". It is logged, so what is on disk would not fit: to declare it anew, close its readers and writers "
@@ -274,5 +275,7 @@ class TopicInfo:
 def is_given_up(name: str) -> TopicMismatch:
     """For whoever opens a logged topic that is to be declared anew. It isn't unknown: what a program declared before
     must not be declared again just because it is opened, as that puts journals aside."""
+    from shlex import quote
+
     return TopicMismatch(f"what the logged topic {name!r} was has been given up (`spindle topics {quote(name)} "
                          "--redefine`): whoever declares it next says what it is from now on")

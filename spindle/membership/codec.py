@@ -80,6 +80,9 @@ def _topic_of(data: bytes) -> Topic:
 
 
 def _topic_from_wire(topic: pb.Topic) -> Topic:
+    if topic.renewal > max(Renewal):
+        raise MembershipError(f"topic {topic.spec.name!r} says renewal {topic.renewal}; do all nodes run the same "
+                              "release?")
     return Topic(spec_from_wire(topic.spec), topic.topic_id, tuple(topic.members), tuple(topic.senders),
                  tuple(topic.fresh), (topic.born_view_id, topic.born_revision), Renewal(topic.renewal))
 
@@ -111,6 +114,8 @@ def _check(view: View, topics: Sequence[Topic]) -> None:
             fault = f"topic id {topic.topic_id}"
         if not (nodes.issuperset(topic.members) and set(topic.members).issuperset(topic.senders + topic.fresh)):
             fault = f"a wrong subgroup of topic {topic.spec.name!r}"
+        if topic.members and not topic.is_declared:
+            fault = f"members of topic {topic.spec.name!r}, whose definition is awaited"
     if fault:
         raise MembershipError(f"view {view.view_id} contradicts itself: {fault}; do all nodes run the same release?")
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
-from shlex import quote
 
 from spindle.errors import SpindleError, TopicInUse, TopicLimit, TopicUnknown, error_to_wire
 from spindle.group.layout import check_memory
@@ -228,6 +227,8 @@ def _delete(drafts: _Drafts, wish: Deletion, state: tuple[int, int]) -> None:
         return
     if draft is None or wish.undeclared or draft.born != wish.born:
         return
+    from shlex import quote
+
     what = "declared anew" if wish.renews else "deleted"
     if draft.spec.level is not Level.LOGGED and wish.renews:
         raise TopicInUse(f"topic {wish.topic!r} is not logged: it can be declared anew as soon as no program has a "
