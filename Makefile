@@ -13,6 +13,9 @@ ifndef SIDE_BY_SIDE
 .NOTPARALLEL:
 endif
 
+# Images of containers often set it. The tests start hundreds of programs, and each would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 sources_of = $(shell find $(1) -name '*.pyx' -o -name '*.pxd' -o -name '*.pxi' -o -name '*.h')

@@ -51,7 +51,8 @@ SELDOM = {
     SHARED,
     *(f"spindle_core.{name}" for name in (
         "bindings", "changeover", "control", "counters", "doorbell", "driving", "engine", "epoch", "fabric.fabric",
-        "fabric.tcp", "fabric.verbs", "fabric.verbs_device", "geometry", "memory", "relayed", "remote", "timing"))
+        "fabric.regions.regions", "fabric.tcp", "fabric.verbs", "fabric.verbs_device", "fabric.verbs_pairs", "geometry",
+        "memory", "relayed", "remote", "timing"))
 }  # fmt: skip
 WARNINGS = ["-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-missing-field-initializers", "-Wno-cast-function-type"]
 DIRECTIVES = {

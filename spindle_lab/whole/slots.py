@@ -71,10 +71,13 @@ class NodeSlot:
 
     def ended(self, result: str) -> None:
         """This life has ended by itself."""
-        assert self.process is not None
-        self.process.result = result
+        process = self.process
+        assert process is not None
+        process.result = result
+        if result != "left":  # what still runs of it ends with the process, and who holds a pidfd of it hears of that
+            self.world.system.after(0, lambda: self.world.system.kill(process))
         self.ends.append(result.partition(":")[0])
-        self.world.note(f"{self.process} ends: {result}")
+        self.world.note(f"{process} ends: {result}")
         self.world.check_ended(self)
 
     def leave(self) -> None:

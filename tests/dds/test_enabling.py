@@ -171,10 +171,11 @@ def test_a_disabled_topic_is_not_declared(apart):
     topic = Topic(later, "t", bytes, qos=Qos(Policy.Durability.TransientLocal))
     assert other.session.topics() == []
     first = Topic(other, "t", Track)
-    DataWriter(other, first)
+    writer = DataWriter(other, first)  # while it lasts, nobody can declare the topic anew
     assert "another definition" in refused(topic.enable, DDSException.DDS_RETCODE_INCONSISTENT_POLICY)
     assert not topic.is_enabled()
     refused(lambda: topic.spec)
+    writer.close()
 
 
 def test_enabling_goes_from_above(apart):

@@ -86,7 +86,7 @@ def test_ends_that_say_nothing_go_by_the_topic(participant, qos):
 
 def test_a_writer_that_offers_more_than_the_topic_gives_is_refused(participant):
     topic = Topic(participant, "topic", bytes)
-    DataReader(participant, topic)
+    reader = DataReader(participant, topic)  # while it lasts, nobody can declare the topic anew
     with pytest.raises(DDSException, match="is atomic in the group") as caught:
         DataWriter(participant, topic, qos=TRANSIENT_LOCAL)
     assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
@@ -94,6 +94,7 @@ def test_a_writer_that_offers_more_than_the_topic_gives_is_refused(participant):
     fast = Topic(participant, "fast", bytes, qos=BEST_EFFORT)
     with pytest.raises(DDSException, match="is unordered in the group"):
         DataWriter(participant, fast, qos=RELIABLE)
+    del reader
     assert participant.children == [topic, fast]
 
 
