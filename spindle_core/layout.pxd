@@ -27,6 +27,11 @@ cdef extern from "layout.h" nogil:
         uint64_t sleeps
         uint64_t called
 
+    cdef struct key_entry:
+        uint32_t version
+        uint32_t fd
+        uint64_t inode
+
     cdef struct post_page:
         uint64_t sent
         uint64_t taken

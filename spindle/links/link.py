@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
 TIMEOUT_S = 5.0
 SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a program may have
-# How long a program looks for the completion of a request on memory, or for a region, before it sleeps. For messages
+# How long a program looks for the completion of a request on memory before it sleeps. For messages
 # that go through the pools it doesn't: whoever has to act on them needs the processor more.
 SPIN_S = 50e-6
+FIND_SPIN_S = 300e-6  # the same for a region, which the node has to look up and to map
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
 LOOK_S = 0.001  # a program that was called so shortly before is taken to be there: to ask costs a system call
 LAST_S = 0.01  # for what is still on its way when a link is closed
@@ -300,7 +301,7 @@ class Link:
         self._pending = True
         self.user.find(len(raw), self.buffer, change=change, cookie=cookie)
         try:
-            handle = self._completed(None, time.monotonic() + self.timeout_s, SPIN_S)
+            handle = self._completed(None, time.monotonic() + self.timeout_s, FIND_SPIN_S)
         except LinkError as error:
             whose = f"region {name!r} of node {self.node_id}"
             if error.status == "nobody":

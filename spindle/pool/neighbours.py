@@ -16,8 +16,8 @@ earlier one is passed over. So a connection can always be made anew.
 
 Nothing is offered before a program of one of them needs it: a group whose programs use no links has no pools.
 
-Rules: on one host descriptors of memory are asked for by key, when somebody wants to reach it; the owner hands over
-what is registered under that key, as sealed as it is.
+Rules: on one host the pool opens memory that somebody wants to reach itself, where the kernel lets it (beside.py);
+else its descriptor is asked for by key, and the owner hands over what is registered under that, as sealed as it is.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, SpindleError, WireError, shortage
+from spindle.pool.beside import attach_as_sealed
 from spindle.pool.dedicated import Dedicated
 from spindle.pool.lives import life_of, node_of
 from spindle.pool.settling import Settling
@@ -269,7 +270,7 @@ class Neighbours:
 
                 def connect() -> None:
                     peer = pooling.shm.connect(post, keys, theirs, bell, ring.take())
-                    pooling.connected(known, known.life, peer, grant, directory)
+                    pooling.connected(known, known.life, peer, grant, directory, known.peer.conn.peer.pid)
 
                 await pooling.do(connect)
             self._is_ready(known)
@@ -499,14 +500,3 @@ class Neighbours:
                 os.close(known.heard)
                 known.heard = -1
         self._known.clear()
-
-
-def attach_as_sealed(fd: int) -> Mapping:
-    """The memory of a descriptor, mapped for writing where its owner lets others write. Takes it over. OSError,
-    ValueError."""
-    import fcntl
-
-    f_seal_future_write = 0x10  # linux/fcntl.h
-    with Loose([fd]) as loose:
-        seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)  # an error for what is no memory
-        return Mapping.attach(loose.take(), writable=not seals & f_seal_future_write)

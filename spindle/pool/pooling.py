@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.errors import ConnectionEnded, NodeStopped
+from spindle.pool.beside import attach_as_sealed, open_file_of
 from spindle.pool.lives import OwnConnection, node_of
 from spindle_core.fabric.regions.regions import GRANT, Regions
 from spindle_core.fabric.regions.shm import ShmPart
@@ -47,6 +48,7 @@ AGAIN_S = 0.001  # when something could not be done at once
 RIGHT_WRITE = 2  # rights of regions.pxd
 RIGHT_CHANGE = 2 | 4  # to write, to change words
 LOOK_S = 1.0  # at the latest
+ANSWERED_SPIN_S = 100e-6  # who has found a region has a request for it next
 LOG = logging.getLogger("spindle.links")
 
 
@@ -77,6 +79,7 @@ class Pooling:
         self._guards: dict[int, Callable[[str, bool], int]] = {}  # by link: what it may find
         self._awaiting: dict[tuple[int, int], list[Callable[[bool], None]]] = {}  # by life and key of memory
         self._here: set[int] = set()  # lives of nodes of this host
+        self._pids: dict[int, int] = {}  # of those whose memory this node may open itself, as far as is known
         self._lives: dict[int, int] = {}  # of connections by their number
         self._numbers: dict[object, list[int]] = {}  # of connections by who has them: numbers are used again
         self._prepared: dict[object, int] = {}  # ends of connections over RDMA, by who will have them
@@ -110,6 +113,7 @@ class Pooling:
         self.exports = Exports(self.pool, self._settle_all)
         self.exports.directory.memory.seal_writes()
         self._grant = self.regions.whole_grant(self.exports.key)
+        self._memory_device = os.fstat(self.shm.keys.fd).st_dev  # all shared memory of a host is of one
         self.finder = Finder(self.pool, self.life, self.mapping_of)
         self.driver = Driver(self.pool, self.shm.bell, self.finder.asker)
 
@@ -210,15 +214,19 @@ class Pooling:
 
     # --- on the thread
 
-    def connected(self, whose: object, life: int, peer: int, grant: bytes, directory: Mapping | None) -> None:
-        """A connection to a node is there; `grant` and `directory` as it has told them. An earlier one to the same life
-        of it ends. If `whose` has one over RDMA, that is what links share, and `peer` for atomics."""
+    def connected(self, whose: object, life: int, peer: int, grant: bytes, directory: Mapping | None, pid: int = 0
+                  ) -> None:
+        """A connection to a node is there; `grant` and `directory` as it has told them, `pid` its process if that is
+        known here. An earlier one to the same life of it ends. If `whose` has one over RDMA, that is what links share,
+        and `peer` for atomics."""
         for known in [known for known, numbers in self._numbers.items() if self._lives[numbers[0]] == life]:
             self.disconnect(known)
         rdma = self._prepared.pop(whose, None)
         if rdma is None:
             self._numbers[whose] = [peer]
             self._add(life, peer, directory, grant)
+            if pid:
+                self._pids[life] = pid
             return
         self._numbers[whose] = [rdma, peer]
         self.pool.add_connection(life, peer, atomics=True)
@@ -327,6 +335,7 @@ class Pooling:
             self.pool.remove_connection(peer)
         self.finder.remove_node(life)
         self._here.discard(life)
+        self._pids.pop(life, None)
         self._connected.discard(life)
         for place in [place for place in self._awaiting if place[0] == life]:
             self.not_mapped(*place)
@@ -366,13 +375,32 @@ class Pooling:
             del self._mapped[place]
 
     def mapping_of(self, life: int, key: int) -> Mapping | None:
-        """A region of a node of this host, as it is mapped here; None while it isn't."""
+        """A region of a node of this host, as it is mapped here, or can be at once; None while it isn't."""
         if life == self.life:
             return self.regions.memory_of(key)
         memory, _ = self._mapped.pop((life, key), (None, 0.0))
         if memory is not None:
             self._mapped[life, key] = memory, time.monotonic()
+        elif (memory := self._open_beside(life, key)) is not None:
+            self.mapped(life, key, memory)
         return memory
+
+    def _open_beside(self, life: int, key: int) -> Mapping | None:
+        """The same without asking its owner, where the kernel lets this node do that."""
+        pid = self._pids.get(life)
+        if pid is None:
+            return None
+        at = self.shm.memory_at(self.pool.connections(life)[0], key)
+        if at is None or at[0] < 0:
+            return None
+        fd, inode = at
+        try:
+            return attach_as_sealed(open_file_of(pid, fd, inode, self._memory_device))
+        except PermissionError:
+            del self._pids[life]  # it will not be allowed the next time
+        except (OSError, ValueError):
+            pass  # what is wrong its owner's answer tells
+        return None
 
     def _mapping_for_peer(self, peer: int, key: int) -> Mapping | None:
         life = self._lives.get(peer, 0)
@@ -455,7 +483,9 @@ class Pooling:
                 now_ns = time.monotonic_ns()
                 self.exports.advance(now_ns)
                 self.finder.advance(now_ns)
+                spin_s = self._spin_s
                 if asked := self.pool.asked():
+                    spin_s = max(spin_s, ANSWERED_SPIN_S)
                     for link in asked:
                         self._answer(link, now_ns)
                     self.finder.advance(now_ns)  # sends their lookups
@@ -464,7 +494,7 @@ class Pooling:
                 self._look_what_settled()
                 self._unmap_unused()
                 if not self._work and not self._stopping:
-                    self.driver.drive(self._pause_s(now_ns), self._spin_s)
+                    self.driver.drive(self._pause_s(now_ns), spin_s)
         except Exception:
             LOG.exception("the thread of links has ended by a defect; links of this node are over")
             self._stopping = True

@@ -296,6 +296,14 @@ struct post_page {
 };
 _Static_assert(sizeof(struct post_page) == 2 * CACHE_LINE, "two lines");
 
+/* What a node says of each key under which it has registered memory, for other nodes of its host: a page of these. */
+struct key_entry {
+    uint32_t version;          /* of the key that is open here; 0: none. Written last, and first when it ends */
+    uint32_t fd;               /* of its memory in the owner's process; 2^32 - 1: none */
+    uint64_t inode;            /* of the file that this is */
+};
+_Static_assert(sizeof(struct key_entry) == 16, "four in a line");
+
 /* ---- links: between a program and the pool of its host ------------------------------------------------------------- */
 
 #define LINK_MAGIC 0x314b4e4c444e5053ull     /* "SPNDLNK1" */

@@ -1,9 +1,9 @@
 """How a pool finds regions of other nodes by name, and keeps their leases.
 
-A lookup is one read of the owner's directory, which the owner takes no part in (KRCore, section 4.2). What was found is
-kept for the time of a lease: a link that is opened meanwhile costs nothing but a look at it. When a lease has ended and
-somebody still uses the region, the entry is read once more; the new lease counts from before that read, since the owner
-may have ended the region right behind it.
+A lookup is one read of the owner's directory, which the owner takes no part in (KRCore, section 4.2); of a node of this
+host that is a look into memory. What was found is kept for the time of a lease: a link that is opened meanwhile costs
+nothing but a look at it. When a lease has ended and somebody still uses the region, the entry is read once more; the
+new lease counts from before that read, since the owner may have ended the region right behind it.
 
 Sans-IO: whoever drives the pool calls advance() with the time. Nothing waits.
 """
@@ -43,6 +43,10 @@ class _Lookup:
     waiting: list[Found] = field(default_factory=list)
 
 
+def _nothing(node: int, name: str) -> str:
+    return f"node {node} offers no region {name!r}"
+
+
 class Finder:
     """Lookups of one pool. `own_id`: of this node, which may write what names it the writer. `mapping_of(node, key)`: a
     region of this host as it is mapped here, or None while it isn't. RdmaUnavailable where a device has no room for the
@@ -55,6 +59,7 @@ class Finder:
         self._own_id = own_id
         self._mapping_of = mapping_of
         self._directories: dict[int, int] = {}  # node: number of its directory's region
+        self._beside: dict[int, memoryview] = {}  # node of this host: its directory, which is mapped here
         self._cache: dict[tuple[int, str], tuple[Entry, int]] = {}  # until when
         self._lookups: dict[tuple[int, str], _Lookup] = {}
         self._queue: list[_Lookup] = []
@@ -81,10 +86,13 @@ class Finder:
     def add_node(self, node: int, grant: bytes, memory: Mapping | None = None) -> None:
         """The directory of a node that the pool is connected with, as its owner grants it."""
         self._directories[node] = self._regions.reach(self._pool.connections(node)[0], grant, memory)
+        if memory is not None:
+            self._beside[node] = memory.view()
 
     def remove_node(self, node: int) -> None:
         """It has gone: what was known of it is forgotten, lookups of it find nothing."""
         self._directories.pop(node, None)
+        self._beside.pop(node, None)
         self._cache = {place: entry for place, entry in self._cache.items() if place[0] != node}
         for key, lookup in list(self._lookups.items()):
             if key[0] == node:
@@ -100,7 +108,26 @@ class Finder:
         if known is not None and now_ns < known[1]:
             found(known[0], "")
             return
+        if len(window := bytes(self._beside.get(node, b"")[place : place + WINDOW_SIZE])) == WINDOW_SIZE:
+            try:
+                entry = find(window, name)
+            except Torn:
+                pass  # it is read again in a moment, as those of other hosts are
+            else:
+                self.reads += 1
+                self._learn(node, name, entry, now_ns)
+                found(entry, "" if entry else _nothing(node, name))
+                return
         self._read(node, name, place, found)
+
+    def _learn(self, node: int, name: str, entry: Entry | None, since_ns: int) -> None:
+        """What stood in the directory at that time, or later."""
+        if entry is None:
+            self._cache.pop((node, name), None)
+            return
+        if len(self._cache) >= CACHE_MAX:
+            self._cache.pop(next(iter(self._cache)))
+        self._cache[node, name] = entry, since_ns + LEASE_NS
 
     def _read(self, node: int, name: str, place: int, found: Found) -> None:
         if node not in self._directories:
@@ -158,13 +185,8 @@ class Finder:
             else:
                 self._finish(lookup, None, f"the directory of node {lookup.node} is always being written")
             return
-        if entry is not None:
-            if len(self._cache) >= CACHE_MAX:
-                self._cache.pop(next(iter(self._cache)))
-            self._cache[lookup.node, lookup.name] = entry, lookup.since_ns + LEASE_NS
-        else:
-            self._cache.pop((lookup.node, lookup.name), None)
-        self._finish(lookup, entry, "" if entry else f"node {lookup.node} offers no region {lookup.name!r}")
+        self._learn(lookup.node, lookup.name, entry, lookup.since_ns)
+        self._finish(lookup, entry, "" if entry else _nothing(lookup.node, lookup.name))
 
     # ---- regions of links ----
 

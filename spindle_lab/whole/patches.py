@@ -7,6 +7,7 @@ processes. Everything is put back afterwards, whatever happens.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import select
 import socket
@@ -124,10 +125,25 @@ def patched(system: System) -> Iterator[None]:
         if path == os.devnull:  # nodes hold many of these: a copy does the same, and is cheaper
             fd = REAL_DUP(system.nothing)
             system.current.fds[fd] = nothing
+        elif whose := re.fullmatch(r"/proc/(\d+)/fd/(\d+)", str(path)):
+            fd = opened_beside(int(whose[1]), int(whose[2]), *args)
+        elif str(path).startswith("/proc/self/fd/"):  # memory, of which the kernel knows who maps it
+            if system.current.short is not None:
+                system.current.short.map()
+            fd = REAL_OPEN(path, *args)
         else:
             fd = REAL_OPEN(path, *args, **more)
             system.current.own(fd)
         return fd
+
+    def opened_beside(pid: int, fd: int, flags: int) -> int:
+        """Of another process. Every other one has more rights than its user, so nobody may look into it."""
+        process = system.by_pid(pid)
+        if process is None or not process.alive:
+            raise FileNotFoundError(2, "No such file or directory")
+        if process.uid != system.current.uid or pid % 2:
+            raise PermissionError(13, "Permission denied")
+        return REAL_OPEN(f"/proc/self/fd/{fd}", flags)
 
     def copied(fd: int) -> int:
         copy = REAL_DUP(fd)

@@ -49,7 +49,7 @@ from spindle_core.fabric.regions.regions cimport (
     place_of,
 )
 from spindle_core.fabric.words cimport copy_words
-from spindle_core.layout cimport BELL_MAGIC, POST_RING_OFFSET, bell_page, post_page
+from spindle_core.layout cimport BELL_MAGIC, POST_RING_OFFSET, bell_page, key_entry, post_page
 from spindle_core.memory cimport Mapping
 
 
@@ -61,7 +61,7 @@ cdef inline uint32_t carry_out(const shm_way_t *way, const flight_t *f, uint64_t
     """Does what the request says; how that went."""
     cdef char *place = f.reached.base + f.request.offset
     # SYNC POINT: key. Pairs with ShmPart.remove_memory(): whoever sees a key ended stays out.
-    if u32_load_acquire(&way.versions[place_of(f.reached.key)]) != f.reached.key >> 32:
+    if u32_load_acquire(&way.keys[place_of(f.reached.key)].version) != f.reached.key >> 32:
         return REQUEST_ENDED
     if f.request.kind == REQUEST_READ:
         copy_words(f.request.local, place, f.request.length)
@@ -161,12 +161,12 @@ cdef class ShmPart(Part):
         (<bell_page *>self.bell.base).magic = BELL_MAGIC
         self.bell.seal_writes()
         self.bell_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.keys = Mapping.create("spindle-keys", KEYS_MAX * sizeof(uint32_t))
+        self.keys = Mapping.create("spindle-keys", KEYS_MAX * sizeof(key_entry))
         self.keys.seal_writes()
         self.state.regions = regions.state
         self.state.bell = <bell_page *>self.bell.base
         self.state.bell_fd = self.bell_fd
-        self.state.versions = <uint32_t *>self.keys.base
+        self.state.keys = <key_entry *>self.keys.base
         self.table.self = self.state
         self.table.capabilities = ATOMIC_WITH_OWNER
         self.table.carry = shm_carry
@@ -203,7 +203,7 @@ cdef class ShmPart(Part):
         try:
             if mine.size < POST_RING_OFFSET + MESSAGES_WAITING_MAX or theirs.size < mine.size:
                 raise ValueError(f"memory for messages has {POST_RING_OFFSET + MESSAGES_WAITING_MAX} bytes")
-            if not mine.writable or keys.size < KEYS_MAX * sizeof(uint32_t):
+            if not mine.writable or keys.size < KEYS_MAX * sizeof(key_entry):
                 raise ValueError("this is no page of keys, or the own memory for messages is not mapped for writing")
             page = bell_of(bell)
             peer = self.take_peer()
@@ -216,7 +216,7 @@ cdef class ShmPart(Part):
         way.bell = page
         way.bell_fd = bell_fd
         way.rung = 0
-        way.versions = <uint32_t *>keys.base
+        way.keys = <key_entry *>keys.base
         self.kept[peer] = (mine.view(), theirs.view(), keys.view(), bell.view())
         return peer
 
@@ -229,11 +229,24 @@ cdef class ShmPart(Part):
 
     def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
         """As in Part."""
-        u32_store_release(&self.state.versions[place_of(key)], <uint32_t>(key >> 32))
+        cdef key_entry *entry = &self.state.keys[place_of(key)]
+        entry.fd = <uint32_t>memory.fd
+        entry.inode = os.fstat(memory.fd).st_ino if memory.fd >= 0 else 0
+        # SYNC POINT: place. Pairs with memory_at(): what the entry says, before the key is open.
+        u32_store_release(&entry.version, <uint32_t>(key >> 32))
 
     def remove_memory(self, uint64_t key):
         """As in Part."""
-        u32_store_release(&self.state.versions[place_of(key)], 0)
+        u32_store_release(&self.state.keys[place_of(key)].version, 0)
+
+    def memory_at(self, uint32_t peer, uint64_t key):
+        """Where the memory lies that a peer has registered under this key: the descriptor in its process (-1: it has
+        none), and the inode of the file; both may be of later ones, or not of one. None where the key isn't open."""
+        cdef const key_entry *entry = &self.state.ways[peer].keys[place_of(key) % KEYS_MAX]
+        if self.kept[peer] is None or u32_load_acquire(&entry.version) != key >> 32:
+            return None
+        # SYNC POINT: place. Pairs with add_memory().
+        return <int>u32_load_acquire(&entry.fd), u64_load_acquire(&entry.inode)
 
     def __dealloc__(self):
         cdef uint32_t i
