@@ -173,7 +173,8 @@ class _Builder:
         if identifier in self._open:
             raise ValueError("a type that is its own base, or an alias of itself")
         if identifier not in self._objects:
-            raise ValueError("the description lacks a type that it names")
+            raise ValueError("the description lacks a type that it names, as that of two types of one name does: give "
+                             "one of them another typename")
         complete = self._objects[identifier].complete
         # Before anything is made: a small description may be of a type with 2**30 members.
         if self._weight(identifier, False) > MEMBERS_MAX or self._weight(identifier, True) > ELEMENTS_MAX:

@@ -121,6 +121,18 @@ def test_a_type_too_large_to_be_announced_is_said_to_be(two_nodes, caplog):
     assert "was too large to be announced" in caplog.text
 
 
+def test_a_type_with_two_types_of_one_name_says_so(participant):
+    """The library's description has one of them only."""
+    inner = [make_idl_struct("Inner", "m.Inner", fields) for fields in ({"a": int32}, {"b": int32})]
+    both = make_idl_struct("Both", "m.Both", {"x": inner[0], "y": inner[1]})
+    writer = DataWriter(participant, Topic(participant, "t", both))
+    (found,) = get_types_for_topic(participant, "t")
+    assert found.data_type is None and "two types of one name" in found.reason
+    with pytest.raises(DDSException, match="give one of them another typename"):
+        get_types_for_typeid(participant, both.__idl__.get_type_id(), 0)
+    writer.close()
+
+
 def test_numpy_records_and_messages_are_found_too(two_nodes):
     one, two = two_nodes
     inner = np.dtype([("x", "<f4"), ("y", "<f4")])
