@@ -66,6 +66,7 @@ def test_memory_of_another_process_is_opened_as_it_is_sealed(tmp_path: Path, sea
 
 def test_another_file_is_not_opened(tmp_path: Path) -> None:
     """To open alone does something: of a FIFO it ends the wait of who opens the other end."""
+    gc.collect()
     before = descriptors_of(os.getpid())
     with owner(tmp_path) as (process, (fd, inode, fifo, fifo_inode)):
         of_memory = device()
