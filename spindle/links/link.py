@@ -35,7 +35,8 @@ SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a pr
 # How long a program looks for the completion of a request on memory before it sleeps. For messages
 # that go through the pools it doesn't: whoever has to act on them needs the processor more.
 SPIN_S = 50e-6
-FIND_SPIN_S = 300e-6  # the same for a region, which the node has to look up and to map
+FIND_SPIN_S = 200e-6  # the same for a region, which the node has to look up and to map; seldom, where it was in vain
+FIND_SKIPPED_MAX = 63  # finds without such a look between two with it, at most
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
 LOOK_S = 0.001  # a program that was called so shortly before is taken to be there: to ask costs a system call
 LAST_S = 0.01  # for what is still on its way when a link is closed
@@ -84,6 +85,7 @@ class LinkEnd:
             self._give_back()
             raise shortage(error, "a link") or error from error
         self.view = self.memory.view()
+        self.skipped = self.to_skip = 0  # finds without a look before the sleep: since the last one, until the next one
         self.cookie = 0  # of the last request; goes on with the next user, so nothing late is taken for another
         self.regions: dict[tuple[str, bool], tuple[int, int, int]] = {}  # by name and change: handle, size, rights
         self.duplexes = Duplexes(session, self.id)
@@ -301,7 +303,7 @@ class Link:
         self._pending = True
         self.user.find(len(raw), self.buffer, change=change, cookie=cookie)
         try:
-            handle = self._completed(None, time.monotonic() + self.timeout_s, FIND_SPIN_S)
+            handle = self._found()
         except LinkError as error:
             whose = f"region {name!r} of node {self.node_id}"
             if error.status == "nobody":
@@ -314,6 +316,18 @@ class Link:
                                    "[access] rules of the node's configuration") from None
             raise
         return handle, *_FOUND.unpack_from(self.view)
+
+    def _found(self) -> int:
+        """The handle of a region that was asked for, once it is there. To look for long keeps the node from a core that
+        it may need, so it is done seldom where it was in vain (spins.pxd)."""
+        end, before_s = self._end, time.monotonic()
+        if end.skipped < end.to_skip:
+            end.skipped += 1
+            return self._completed(None, before_s + self.timeout_s)
+        handle = self._completed(None, before_s + self.timeout_s, FIND_SPIN_S)
+        in_vain = time.monotonic() - before_s > FIND_SPIN_S
+        end.skipped, end.to_skip = 0, min(2 * end.to_skip + 1, FIND_SKIPPED_MAX) if in_vain else 0
+        return handle
 
     def forget(self, name: str, change: bool, handle: int) -> None:
         """Closes a region of this link. Raises LinkError."""

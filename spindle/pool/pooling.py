@@ -204,6 +204,7 @@ class Pooling:
         self._end_futures()
         if self._thread.is_alive():
             self._thread.join()
+        self.finder.end()
         self.regions.close()
         self.driver.close()
 
@@ -390,17 +391,22 @@ class Pooling:
         pid = self._pids.get(life)
         if pid is None:
             return None
-        at = self.shm.memory_at(self.pool.connections(life)[0], key)
+        peer = self.pool.connections(life)[0]
+        at = self.shm.memory_at(peer, key)
         if at is None or at[0] < 0:
             return None
-        fd, inode = at
         try:
-            return attach_as_sealed(open_file_of(pid, fd, inode, self._memory_device))
+            opened = open_file_of(pid, at[0], at[1], self._memory_device)
         except PermissionError:
             del self._pids[life]  # it will not be allowed the next time
+            return None
+        except OSError:
+            return None  # what is wrong its owner's answer tells
+        try:
+            memory = attach_as_sealed(opened)
         except (OSError, ValueError):
-            pass  # what is wrong its owner's answer tells
-        return None
+            return None
+        return memory if self.shm.memory_at(peer, key) == at else None  # if not, it was of another key
 
     def _mapping_for_peer(self, peer: int, key: int) -> Mapping | None:
         life = self._lives.get(peer, 0)

@@ -98,6 +98,10 @@ class Finder:
             if key[0] == node:
                 self._finish(lookup, None, f"node {node} has gone")
 
+    def end(self) -> None:
+        """Lets go of what is mapped for it."""
+        self._beside.clear()
+
     # ---- lookups ----
 
     def look_up(self, node: int, name: str, now_ns: int, found: Found) -> None:
@@ -119,6 +123,10 @@ class Finder:
                 found(entry, "" if entry else _nothing(node, name))
                 return
         self._read(node, name, place, found)
+
+    def _until(self, node: int, name: str) -> int:
+        """When the lease of what was found ends; 0, so that it is renewed first, where that has gone since."""
+        return self._cache.get((node, name), (None, 0))[1]
 
     def _learn(self, node: int, name: str, entry: Entry | None, since_ns: int) -> None:
         """What stood in the directory at that time, or later."""
@@ -206,13 +214,13 @@ class Finder:
             rights &= ~WRITE
         if not change:
             rights &= READ
+        until_ns = self._until(link.node, name)  # of what was found: to map it may have others look it up anew
         memory = None
         if self._regions.part_of(link.peer) == "shm":
             memory = self._mapping_of(link.node, key)
             if memory is None:
                 opened(UNMAPPED, f"region {name!r} of this host is not mapped here")
                 return
-        _, until_ns = self._cache[link.node, name]
         try:
             handle = link.open_region(GRANT.pack(key, size, rights, remote_key, remote), until_ns, memory)
         except (ConnectionError, ValueError) as error:
@@ -239,7 +247,7 @@ class Finder:
         elif entry is None or entry.grant != known[1]:
             link.end_region(handle)
         else:
-            link.renew(handle, self._cache[link.node, known[0]][1])
+            link.renew(handle, self._until(link.node, known[0]))
 
     def advance(self, now_ns: int) -> None:
         """Takes what lookups have read, sends those that wait, and renews leases that were used up."""

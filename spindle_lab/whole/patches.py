@@ -139,11 +139,15 @@ def patched(system: System) -> Iterator[None]:
     def opened_beside(pid: int, fd: int, flags: int) -> int:
         """Of another process. Every other one has more rights than its user, so nobody may look into it."""
         process = system.by_pid(pid)
-        if process is None or not process.alive:
+        if process is None or not process.alive or process.host != system.current.host:
             raise FileNotFoundError(2, "No such file or directory")
         if process.uid != system.current.uid or pid % 2:
             raise PermissionError(13, "Permission denied")
-        return REAL_OPEN(f"/proc/self/fd/{fd}", flags)
+        held = REAL_OPEN(f"/proc/self/fd/{fd}", flags)
+        if os.fstat(held).st_ino not in process.memories:  # what another simulated process has under that number
+            REAL_CLOSE(held)
+            raise FileNotFoundError(2, "No such file or directory")
+        return held
 
     def copied(fd: int) -> int:
         copy = REAL_DUP(fd)
@@ -170,7 +174,9 @@ def patched(system: System) -> Iterator[None]:
     def memfd_create(*args: Any) -> int:
         if system.current.short is not None:
             system.current.short.map()
-        return REAL_MEMFD_CREATE(*args)
+        fd = REAL_MEMFD_CREATE(*args)
+        system.current.memories.add(os.fstat(fd).st_ino)
+        return fd
 
     def credentials(sock: Any) -> PeerCredentials:
         peer = sock.peer

@@ -99,6 +99,7 @@ class SimSocket(REAL_SOCKET):
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 for (fd,) in FD.iter_unpack(content[: len(content) - len(content) % FD.size]):
                     self.system.current.own_if_socket(fd)
+                    self.system.current.memories.add(os.fstat(fd).st_ino)
         return came
 
     # --- a thread that waits

@@ -67,6 +67,7 @@ class Process:
         self.loops: list[SimLoop] = []
         self.sockets: dict[int, SimSocket] = {}  # by serial number
         self.fds: dict[int, tuple[int, int]] = {}  # files, and sockets without their object: device and inode of each
+        self.memories: set[int] = set()  # that it has made or got: inodes
         self.watchers: list[PidFd] = []
         self.failures: list[tuple[Thread, BaseException]] = []
         self.result: Any = None
@@ -138,7 +139,7 @@ class System(Turns):
         one.system, one.name, one.host, one.uid, one.pid = self, "outside", "", 0, os.getpid()
         one.alive, one.stopped, one.skew_ns, one.short = True, False, 0, None
         one.threads, one.engines, one.waiters, one.sockets, one.fds = [], [], [], {}, {}
-        one.watchers, one.failures, one.result = [], [], None
+        one.memories, one.watchers, one.failures, one.result = set(), [], [], None
 
     def next_pid(self) -> int:
         """A pid that nobody had."""

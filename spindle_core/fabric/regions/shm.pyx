@@ -230,9 +230,9 @@ cdef class ShmPart(Part):
     def add_memory(self, uint64_t key, Mapping memory, begin, size, uint32_t rights):
         """As in Part."""
         cdef key_entry *entry = &self.state.keys[place_of(key)]
-        entry.fd = <uint32_t>memory.fd
-        entry.inode = os.fstat(memory.fd).st_ino if memory.fd >= 0 else 0
-        # SYNC POINT: place. Pairs with memory_at(): what the entry says, before the key is open.
+        # SYNC POINT: place. Pairs with memory_at(): after the end of the last key, and before this one is open.
+        u32_store_release(&entry.fd, <uint32_t>memory.fd)
+        u64_store_release(&entry.inode, os.fstat(memory.fd).st_ino if memory.fd >= 0 else 0)
         u32_store_release(&entry.version, <uint32_t>(key >> 32))
 
     def remove_memory(self, uint64_t key):
@@ -241,7 +241,8 @@ cdef class ShmPart(Part):
 
     def memory_at(self, uint32_t peer, uint64_t key):
         """Where the memory lies that a peer has registered under this key: the descriptor in its process (-1: it has
-        none), and the inode of the file; both may be of later ones, or not of one. None where the key isn't open."""
+        none), and the inode of the file. None where the key isn't open. They are its own if the key is still open when
+        they have been used; else they may be of later ones."""
         cdef const key_entry *entry = &self.state.ways[peer].keys[place_of(key) % KEYS_MAX]
         if self.kept[peer] is None or u32_load_acquire(&entry.version) != key >> 32:
             return None

@@ -83,6 +83,23 @@ def test_another_file_is_not_opened(tmp_path: Path) -> None:
     assert descriptors_of(os.getpid()) == before
 
 
+def test_a_lease_keeps_nobody_waiting(tmp_path: Path) -> None:
+    """Of an owner that means harm: whoever opens its memory would wait for /proc/sys/fs/lease-break-time."""
+    script = OWNER.replace("input()", """
+import fcntl, signal
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+again = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDWR)
+os.close(memory.fd)
+memory_view = None
+fcntl.fcntl(again, fcntl.F_SETLEASE, fcntl.F_RDLCK if "read" in sys.argv else fcntl.F_WRLCK)
+print(again, flush=True)
+input()""")
+    with patch(f"{__name__}.OWNER", script), owner(tmp_path) as (process, (_, inode, _, _)):
+        assert process.stdout is not None
+        with pytest.raises(ConnectionError, match="can't be opened"):
+            open_file_of(process.pid, int(process.stdout.readline()), inode, device())
+
+
 def regions_of(pid: int, body: Callable[[Side, Side, int, Any], Any]) -> None:
     """Runs `body(one, two, life of two, the region that two offers)`; `pid`: two's process, as one knows it."""
     async def inside() -> None:
@@ -116,8 +133,21 @@ def test_a_region_of_this_host_is_mapped_without_asking_its_owner() -> None:
     regions_of(os.getpid(), body)
 
 
-@pytest.mark.parametrize("error", [PermissionError, FileNotFoundError, OSError, ValueError],
-                         ids=lambda one: one.__name__)
+def test_memory_of_a_key_that_ends_meanwhile_is_not_taken() -> None:
+    async def body(one: Side, two: Side, life: int, key: int) -> None:
+        def open_late(*which: Any) -> int:
+            found = open_file_of(*which)
+            asyncio.run_coroutine_threadsafe(two.pool.do(lambda: two.pool.regions.deregister(key)), loop).result(10)
+            return found
+
+        loop = asyncio.get_running_loop()
+        with patch.object(pooling_module, "open_file_of", open_late):
+            assert await one.pool.do(lambda: one.pool.mapping_of(life, key)) is None
+
+    regions_of(os.getpid(), body)
+
+
+@pytest.mark.parametrize("error", [PermissionError, ConnectionError, OSError], ids=lambda one: one.__name__)
 def test_its_owner_is_asked_where_that_can_not_be_done(error: type[Exception]) -> None:
     """Who may not look doesn't try again."""
     async def body(one: Side, two: Side, life: int, key: int) -> None:
@@ -133,6 +163,19 @@ def test_its_owner_is_asked_where_that_can_not_be_done(error: type[Exception]) -
                 one.hear()
                 two.hear()
                 await asyncio.sleep(0.001)
+
+    regions_of(os.getpid(), body)
+
+
+def test_memory_that_can_not_be_mapped_is_one_memory(tmp_path: Path) -> None:
+    """That is no reason not to look for others of its owner."""
+    async def body(one: Side, two: Side, life: int, key: int) -> None:
+        with patch.object(pooling_module, "attach_as_sealed", side_effect=lambda fd: os.close(fd) or fail()):
+            assert await one.pool.do(lambda: one.pool.mapping_of(life, key)) is None
+        assert await one.pool.do(lambda: one.pool.mapping_of(life, key)) is not None
+
+    def fail() -> None:
+        raise PermissionError
 
     regions_of(os.getpid(), body)
 

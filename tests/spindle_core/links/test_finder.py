@@ -124,6 +124,19 @@ def test_a_directory_beside_that_is_being_written_or_too_short_is_read_as_others
         assert found[1] == found[0]
 
 
+def test_what_is_forgotten_while_it_is_mapped_is_renewed_first(kind):
+    """To map a region may have others look it up anew, and what they find is that it has gone."""
+    stage = Stage(kind, 2)
+    a, b = stage.hosts
+    words = Mapping.create("words", 4096)
+    stage.exports[b].offer("words", words, atomics=True)
+    program, finder = Program(a, b), stage.finders[a]
+    mapping_of = finder._mapping_of
+    finder._mapping_of = lambda *which: finder._cache.clear() or mapping_of(*which)
+    handle, why = stage.open(program, "words")
+    assert why == "" and stage.add(program, handle) == (0, "done")
+
+
 def test_many_who_ask_at_once_share_a_read(kind):
     """A hundred links ask for one name before the first answer has come: at most two reads, and each link gets it."""
     stage = Stage(kind, 2)
