@@ -27,6 +27,7 @@ from dds import (
     WaitSet,
     duration,
 )
+from dds.readers.link import ReaderLink
 from tests.dds.test_sub import ANY, LONG, SECOND, pair, write_all
 from tests.support import wait_until
 
@@ -223,6 +224,20 @@ def test_who_waits_for_other_states_sleeps_beside_samples_that_are_there(partici
     wait_until(lambda: waitset.wait(SECOND // 20) == 1)
     assert reader.take_one(condition, timeout=LONG) == b"a"
     timer.join()
+
+
+def test_a_reader_that_is_being_made_is_not_looked_at(participant, monkeypatch):
+    """Method: the subscriber is asked when the reader's link is made, before the reader is complete."""
+    seen = []
+
+    def made(*arguments):
+        seen.append((subscriber.get_status_changes(), subscriber._readers(), subscriber.notify_readers()))
+        return ReaderLink(*arguments)
+
+    topic, subscriber = Topic(participant, "t", bytes), Subscriber(participant)
+    monkeypatch.setattr("dds.readers.reader.ReaderLink", made)
+    reader = DataReader(subscriber, topic)
+    assert seen == [(0, [], None)] and subscriber._readers() == [reader]
 
 
 def test_a_subscriber_is_waited_for(participant):
