@@ -26,8 +26,8 @@ ASK_SHARE = 0.25  # ... of the time that a message has
 TAKE_S = 0.25  # the same of who listens, which others wait for
 ROOM = 4  # descriptors that must be left before two are asked for: what comes without room ends the session
 # How long who waits for an answer looks for it before it sleeps, and who has got a message for the next one. Being
-# woken costs 2 us on a core that is awake, but up to 50 us on one that sleeps: who looks for less than that is always too
-# early then, both sleep, and never look again. Where there is one processor the other one needs it.
+# woken costs 2 us on a core that is awake, but up to 50 us on one that sleeps: who looks for less is always too early
+# then, both ends sleep, and never look again. Where there is one processor the other one needs it.
 SPIN_S = 60e-6 if len(os.sched_getaffinity(0)) > 1 else 0.0
 
 
