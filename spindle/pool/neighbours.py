@@ -31,7 +31,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, SpindleError, WireError, shortage
-from spindle.pool.beside import attach_as_sealed
 from spindle.pool.dedicated import Dedicated
 from spindle.pool.lives import life_of, node_of
 from spindle.pool.settling import Settling
@@ -421,6 +420,8 @@ class Neighbours:
 
     def heard_mapped(self, peer: Peer, mapped: pb.LinkMapped, fds: Sequence[int]) -> None:
         """The answer; takes over the descriptor."""
+        from spindle.pool.beside import attach_as_sealed  # a node whose programs use no links needs none of it
+
         known = self._known.get(peer.node_id)
         waiting = [] if known is None else known.asked.pop(mapped.key, [])
         error: SpindleError | None = None
