@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
 TIMEOUT_S = 5.0
 SIZE_MAX = (1 << 64) - 1  # of a number on its way; the node knows how much a program may have
-# How long a program looks for the completion of a request on memory before it sleeps. For messages
-# that go through the pools it doesn't: whoever has to act on them needs the processor more.
+# How long a program looks for the completion of a request on memory before it sleeps. For messages that go through the
+# pools it doesn't: whoever has to act on them needs the processor more.
 SPIN_S = 50e-6
 FIND_SPIN_S = 200e-6  # the same for a region, which the node has to look up and to map; seldom, where it was in vain
 FIND_SKIPPED_MAX = 63  # finds without such a look between two with it, at most

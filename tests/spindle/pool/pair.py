@@ -32,7 +32,6 @@ class Side:
         self.tasks: set[asyncio.Task[Any]] = set()
         self.streams: list[socket.socket] = []  # of data connections that it opened
         self.refused = 0  # data connections that are to fail
-        self.pid = 0  # of the process as the other one hears it; 0: it is not known there
         self.connected: dict[int, Any] = {}
         self.neighbours = Neighbours(node_id, 0, self, self.pooling, str, self.spawn,  # type: ignore[arg-type]
                                      lambda _: network is not None)
@@ -50,7 +49,7 @@ class Side:
 
     def meet(self, other: Side) -> None:
         self.other = other
-        conn = SimpleNamespace(peer=SimpleNamespace(local=self.local, pid=other.pid))
+        conn = SimpleNamespace(peer=SimpleNamespace(local=self.local, pid=0))  # its process is not known
         self.connected[other.node_id] = SimpleNamespace(node_id=other.node_id, incarnation=other.incarnation, conn=conn)
 
     def spawn(self, work: Any) -> None:

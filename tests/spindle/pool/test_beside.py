@@ -90,8 +90,7 @@ import fcntl, signal
 signal.signal(signal.SIGIO, signal.SIG_IGN)
 again = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDWR)
 os.close(memory.fd)
-memory_view = None
-fcntl.fcntl(again, fcntl.F_SETLEASE, fcntl.F_RDLCK if "read" in sys.argv else fcntl.F_WRLCK)
+fcntl.fcntl(again, fcntl.F_SETLEASE, fcntl.F_WRLCK)
 print(again, flush=True)
 input()""")
     with patch(f"{__name__}.OWNER", script), owner(tmp_path) as (process, (_, inode, _, _)):
@@ -100,11 +99,11 @@ input()""")
             open_file_of(process.pid, int(process.stdout.readline()), inode, device())
 
 
-def regions_of(pid: int, body: Callable[[Side, Side, int, Any], Any]) -> None:
-    """Runs `body(one, two, life of two, the region that two offers)`; `pid`: two's process, as one knows it."""
+def with_a_region(body: Callable[[Side, Side, int, Any], Any]) -> None:
+    """Runs `body(one, two, life of two, key of a region that two offers)`; one knows two's process, which is this."""
     async def inside() -> None:
         async with pair(True) as (one, two):
-            one.connected[2].conn.peer.pid = pid
+            one.connected[2].conn.peer.pid = os.getpid()
             life = await settle((one, two), asyncio.ensure_future(one.reach()))
             memory = Mapping.create("table", 4096)
             memory.view()[:4] = b"here"
@@ -130,7 +129,7 @@ def test_a_region_of_this_host_is_mapped_without_asking_its_owner() -> None:
         assert await one.pool.do(lambda: one.pool.mapping_of(life, key)) is None  # it has ended
         assert await one.pool.do(lambda: one.pool.mapping_of(life_of(3, 33), key)) is None  # of nobody
 
-    regions_of(os.getpid(), body)
+    with_a_region(body)
 
 
 def test_memory_of_a_key_that_ends_meanwhile_is_not_taken() -> None:
@@ -144,7 +143,7 @@ def test_memory_of_a_key_that_ends_meanwhile_is_not_taken() -> None:
         with patch.object(pooling_module, "open_file_of", open_late):
             assert await one.pool.do(lambda: one.pool.mapping_of(life, key)) is None
 
-    regions_of(os.getpid(), body)
+    with_a_region(body)
 
 
 @pytest.mark.parametrize("error", [PermissionError, ConnectionError, OSError], ids=lambda one: one.__name__)
@@ -164,10 +163,10 @@ def test_its_owner_is_asked_where_that_can_not_be_done(error: type[Exception]) -
                 two.hear()
                 await asyncio.sleep(0.001)
 
-    regions_of(os.getpid(), body)
+    with_a_region(body)
 
 
-def test_memory_that_can_not_be_mapped_is_one_memory(tmp_path: Path) -> None:
+def test_memory_that_can_not_be_mapped_is_one_memory() -> None:
     """That is no reason not to look for others of its owner."""
     async def body(one: Side, two: Side, life: int, key: int) -> None:
         with patch.object(pooling_module, "attach_as_sealed", side_effect=lambda fd: os.close(fd) or fail()):
@@ -177,7 +176,7 @@ def test_memory_that_can_not_be_mapped_is_one_memory(tmp_path: Path) -> None:
     def fail() -> None:
         raise PermissionError
 
-    regions_of(os.getpid(), body)
+    with_a_region(body)
 
 
 def test_a_life_that_has_gone_is_not_looked_for() -> None:
@@ -187,4 +186,4 @@ def test_a_life_that_has_gone_is_not_looked_for() -> None:
             await asyncio.sleep(0.001)
         assert await one.pool.do(lambda: (one.pool._pids, one.pool.mapping_of(life, key))) == ({}, None)
 
-    regions_of(os.getpid(), body)
+    with_a_region(body)
