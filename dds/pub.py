@@ -168,7 +168,8 @@ class DataWriter(WriterCore, Generic[T]):
     def loan(self, size: int | None = None, timestamp: int | None = None) -> Loan:
         """Memory for the next sample, in place: `with writer.loan() as data: ...` fills it and sends it.
 
-        For bytes, `data` is a writable memoryview of `size` bytes (None = size_max); for NumPy types a record.
+        For bytes, `data` is a writable memoryview of `size` bytes (None = size_max); for NumPy types a record. What is
+        in it at first is anything, as of `numpy.empty`: often an earlier sample of this writer.
         Waits for room as write() does, and raises the same. DDSException for types that can't be built in place.
         """
         if not self._enabled:

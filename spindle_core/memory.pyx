@@ -257,30 +257,43 @@ cdef class Mapping:
             raise OSError(errno, f"{end - first} bytes of a mapping can't be had: {os.strerror(errno)}")
         return end - first
 
-    def make_ready(self):
-        """Has all pages of new memory there, to be filled at the speed of memory: huge ones where the kernel has some.
+    def make_ready(self, uint64_t size):
+        """Has the pages of the first `size` bytes there, to be filled at the speed of memory: huge ones where the
+        kernel has some. What is in them stays as it is.
 
         Without it every 4 KB cost a fault of who fills them, and of each who reads them, which is most of what a large
         sample costs. The kernel gives huge pages on demand (MADV_COLLAPSE) where a page of the range is there, whatever
         is configured; where it doesn't, the pages are small ones. OSError as populate().
         """
-        cdef uint64_t at, whole = self.size // HUGE_PAGE * HUGE_PAGE
-        if self.size >= HUGE_MIN and self.writable:
+        cdef uint64_t at, whole = size // HUGE_PAGE * HUGE_PAGE
+        if size > self.size:
+            raise ValueError(f"{size} bytes of a mapping that has {self.size}")
+        # What was a sample before has its pages.
+        if size >= HUGE_MIN and self.writable and os.fstat(self.fd).st_blocks * 512 < size:
             for at in range(0, whole, HUGE_PAGE):
                 if not self.populate(at, 1):
                     break
             with nogil:
                 collapse(self.base, whole)   # as much as there is: the rest is populated below
-        self.populate(0, self.size)
+        self.populate(0, size)
 
     def become_private(self):
         """Views of it stay valid, and what is written through them from now on nobody else sees: in place of the shared
         memory they have a private copy of it, made page by page when it is written. What was shared can be sealed then.
-        Ends as close_descriptor(). OSError if the system refuses."""
+        Where the system lets it be opened anew, nothing of this mapping has it open to be written any more. Ends as
+        close_descriptor(). OSError if the system refuses."""
+        cdef int reads
+        cdef void *p
         if self.base == NULL or self.fd < 0:
             raise ValueError("the mapping is closed")
-        if mmap(self.base, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, self.fd,
-                0) == MAP_FAILED:
+        try:
+            reads = os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:  # there is no /proc
+            reads = self.fd
+        p = mmap(self.base, self.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE, reads, 0)
+        if reads != self.fd:
+            os.close(reads)
+        if p == MAP_FAILED:
             raise OSError(errno, f"mmap of {self.size} private bytes failed")
         self.close_descriptor()
 

@@ -15,7 +15,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from spindle.errors import ConfigError, SpindleError, shortage
-from spindle.large.store import write_whole
+from spindle.large.memory import write_whole
 from spindle.proto import attach_pb2 as pb
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class ApplicationLarges:
         try:
             # It may wait for a sample of this application, whose pieces and hand-over are still to be read.
             with self._room.left():
-                fd = await self._larges.make(spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
+                fd = await self._larges.make(port.writer, spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
         finally:
             self._making -= 1
         if fd is None:

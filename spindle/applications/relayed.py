@@ -30,7 +30,7 @@ from spindle.applications.open_ports import OpenPort
 from spindle.errors import ConfigError, NodeStopped, SpindleError, WireError, shortage
 from spindle.group.levels import Level
 from spindle.large.cost import large_cost
-from spindle.large.store import PIECE_BYTES
+from spindle.large.memory import PIECE_BYTES
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import ConnectionEnded
@@ -430,7 +430,7 @@ class RelayedApplication(Application):
 
     def _feed_piece(self, feed: Feed, large: Large) -> None:
         """The next piece of a large sample, and behind the last one the message that names it."""
-        content = os.pread(large.fd, PIECE_BYTES, large.at)
+        content = os.pread(large.fd, min(PIECE_BYTES, large.size - large.at), large.at)
         self._send_side(rb.NodeSide(piece=rb.Piece(port=feed.number, size=large.size, at=large.at, content=content)))
         large.at += len(content)
         if large.at >= large.size:

@@ -29,8 +29,8 @@ class LargeWriter:
     def __init__(self, channel: Channel, port: int, inbox: InboxWriter, keep: bool) -> None:
         self._channel, self._port, self._keep = channel, port, keep
         self._inbox = weakref.ref(inbox)  # which has this object: its descriptors must not wait for the collector
-        self._numbers: dict[int, int] = {}  # of those that are being filled, by the address of the object
-        self._kept: dict[int, tuple[int, int]] = {}  # by number: index of its message, and a descriptor to read it
+        self._made: dict[int, tuple[int, int]] = {}  # number and bytes of those being filled, by the object's address
+        self._kept: dict[int, tuple[int, int, int]] = {}  # by number: index of its message, descriptor, bytes
 
     def make(self, size: int, timeout_s: float) -> Mapping:
         """Memory to be filled. Raises WriteTimeout, MessageTooLarge, NoResources, NodeGone."""
@@ -49,7 +49,7 @@ class LargeWriter:
                 raise MessageTooLarge(str(error)) from None
             if reply.large.number:
                 memory = Mapping.attach(fds[0], writable=True)
-                self._numbers[id(memory)] = reply.large.number
+                self._made[id(memory)] = reply.large.number, size
                 self._make_ready(memory, size)
                 return memory
             if time.monotonic() >= deadline:
@@ -62,7 +62,7 @@ class LargeWriter:
     def _make_ready(self, memory: Mapping, size: int) -> None:
         """Has its pages there, which is this process's work and not the node's. Raises NoResources."""
         try:
-            memory.make_ready()
+            memory.make_ready(size)
         except OSError as error:
             self.drop(memory)
             raise shortage(error, f"a sample of {size} bytes") or error from None
@@ -71,12 +71,12 @@ class LargeWriter:
         """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
         from spindle.proto import attach_pb2 as pb
 
-        number, inbox = self._numbers[id(memory)], self._inbox()
+        (number, size), inbox = self._made[id(memory)], self._inbox()
         assert inbox is not None, "its writer calls this"
         fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
         try:
             memory.become_private()
-            del self._numbers[id(memory)]
+            del self._made[id(memory)]
             self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
         except BaseException:
             if fd >= 0:
@@ -84,30 +84,31 @@ class LargeWriter:
             raise
         if fd >= 0:
             self._prune(inbox.acknowledged)
-            self._kept[number] = inbox.committed, fd
+            self._kept[number] = inbox.committed, fd, size
         return number
 
     def drop(self, memory: Mapping) -> None:
         """Of one that is not handed over. Idempotent."""
         from spindle.proto import attach_pb2 as pb
 
-        number = self._numbers.pop(id(memory), None)
+        made = self._made.pop(id(memory), None)
         memory.close_descriptor()
-        if number is not None:
+        if made is not None:
             with contextlib.suppress(SpindleError, OSError):
-                self._ask(drop_large=pb.DropLarge(port=self._port, number=number))
+                self._ask(drop_large=pb.DropLarge(port=self._port, number=made[0]))
 
     def bytes_of(self, number: int) -> bytes | None:
         """What was handed over, as long as it may have to be sent again."""
         kept = self._kept.get(number)
         if kept is None:
             return None
-        with open(os.dup(kept[1]), "rb") as file:
+        _, fd, size = kept
+        with open(os.dup(fd), "rb") as file:
             file.seek(0)
-            return file.read()
+            return file.read(size)  # its memory may have more
 
     def _prune(self, done: int) -> None:
-        for number in [one for one, (index, _) in self._kept.items() if index < done]:
+        for number in [one for one, (index, _, _) in self._kept.items() if index < done]:
             os.close(self._kept.pop(number)[1])
 
     def _ask(self, **body: object):  # type: ignore[no-untyped-def]
@@ -122,7 +123,7 @@ class LargeWriter:
     def close(self) -> None:
         """Idempotent."""
         kept, self._kept = self._kept, {}
-        for _, fd in kept.values():
+        for _, fd, _ in kept.values():
             os.close(fd)
 
     def __del__(self) -> None:

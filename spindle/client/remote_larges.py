@@ -19,7 +19,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from spindle.errors import NoResources, SpindleError, WireError, shortage
-from spindle.large import store
+from spindle.large import memory as sample_memory
 from spindle.large.cost import large_cost
 
 if TYPE_CHECKING:
@@ -81,8 +81,8 @@ class KeptLarges:
             self._count += 1
             self._bytes += size
         try:
-            memory = Mapping.attach(store.make(size), writable=True)
-            memory.make_ready()
+            memory = Mapping.attach(sample_memory.make(size), writable=True)
+            memory.make_ready(size)
         except BaseException as error:
             self._give(size)
             if isinstance(error, OSError) and not isinstance(error, SpindleError):
@@ -192,7 +192,7 @@ class Sending:
 
     def piece(self) -> bytes:
         """The next bytes. Raises OSError, SpindleError."""
-        content = os.pread(self.fd, min(store.PIECE_BYTES, self.size - self.at), self.at)
+        content = os.pread(self.fd, min(sample_memory.PIECE_BYTES, self.size - self.at), self.at)
         if not content:
             raise SpindleError(f"a large sample of {self.size} bytes ends after {self.at}")
         self.at += len(content)
@@ -224,12 +224,12 @@ class ArrivedLarges:
 
     def _fill(self, piece: rb.Piece) -> None:
         if self._coming is None:
-            self._coming, self._reached = (store.make(piece.size), piece.size), 0
+            self._coming, self._reached = (sample_memory.make(piece.size), piece.size), 0
         fd, size = self._coming
         if piece.size != size or piece.at != self._reached or not 0 < len(piece.content) <= size - piece.at:
             raise WireError(f"topic {self._topic!r}: a piece of a large sample that makes no sense")
         try:
-            store.write_whole(fd, piece.content, piece.at)
+            sample_memory.write_whole(fd, piece.content, piece.at)
         except OSError as error:
             raise shortage(error, f"a sample of {size} bytes") or error from error
         self._reached += len(piece.content)
@@ -248,7 +248,7 @@ class ArrivedLarges:
             raise WireError(f"topic {self._topic!r}: a large sample came without its bytes")
         fd, size = coming
         self._last_id += 1
-        store.seal(fd)
+        sample_memory.seal(fd)
         with self._lock:
             if self._closed:
                 os.close(fd)
@@ -272,7 +272,7 @@ class ArrivedLarges:
         """A descriptor to read it, or -1: the log has given it up. Raises NoResources."""
         with self._lock:
             fd = self._fds.get(large_id, -1)
-            return -1 if fd < 0 else store.open_anew(fd)
+            return -1 if fd < 0 else sample_memory.open_anew(fd)
 
     def let_go(self) -> None:
         """Of what the log needs no more."""

@@ -13,7 +13,7 @@ from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 
-PROTOCOL_VERSION = 14  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
+PROTOCOL_VERSION = 15  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
 
 
 def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:

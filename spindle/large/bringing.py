@@ -16,13 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import NodeStopped, NoResources, SampleMissing, SampleUnfit, SpindleError, refusal
-from spindle.large import store as memory
+from spindle.large import memory
 from spindle.large.filling import Filling
 from spindle.large.turns import Turn, Turns
 from spindle.proto import opening_pb2
 
 if TYPE_CHECKING:
     from spindle.large.handing import Handing, Source
+    from spindle.large.store import Store
     from spindle.large.ways import Ways
     from spindle.transport.peer import Peer
     from spindle.transport.peers import Peers
@@ -42,7 +43,7 @@ class _Bring:
 class Bringing:
     """See the module's text. `bytes_max` bounds the memory of what comes over the network and isn't whole yet."""
 
-    def __init__(self, peers: Peers, store: memory.Store, bytes_max: int, silence_s: float,
+    def __init__(self, peers: Peers, store: Store, bytes_max: int, silence_s: float,
                  on_more: Callable[[int], None], spawn: Callable[..., Any]) -> None:
         self._peers, self._store, self._silence_s = peers, store, silence_s
         self._on_more, self._spawn = on_more, spawn

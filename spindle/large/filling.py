@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 
 from spindle.errors import SampleMissing, SampleUnfit, shortage
-from spindle.large import store
+from spindle.large import memory
 
 
 class Filling:
@@ -44,7 +44,7 @@ class Filling:
         """From now on that one fills it, from the offset that is returned on. Raises NoResources."""
         with self._lock:
             if self._fd < 0 and not self.ended:
-                self._fd = store.make(self.size)
+                self._fd = memory.make(self.size)
             self._source = source
             return self.reached
 
@@ -70,7 +70,7 @@ class Filling:
         """It is all there. Raises SampleUnfit."""
         with self._lock:
             if not self.ended and not self.whole:
-                store.seal(self._fd)
+                memory.seal(self._fd)
                 self.whole = True
 
     def open(self) -> int:
@@ -78,7 +78,11 @@ class Filling:
         with self._lock:
             if self._fd < 0:
                 raise SampleMissing(self.ended or f"nothing of the large sample {self.large_id:#x} is there yet")
-            return store.open_anew(self._fd)
+            return memory.open_anew(self._fd)
+
+    def open_sealed(self) -> int:
+        """The same, of one that is whole: it is sealed."""
+        return self.open()
 
     def __del__(self) -> None:
         if self._fd >= 0:  # its node was given up, not stopped

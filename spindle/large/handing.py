@@ -4,18 +4,20 @@ The asker names what it wants. Who has it answers at once. Who is bringing it an
 second how far it is, so that a source that hangs is told from one that works. Who doesn't know of it waits for a moment
 whether it will: in the order, everybody learns of a sample at about the same time.
 
-Rules: only nodes of this host are given memory. The memory that comes is checked by its seals and size.
+Rules: only nodes of this host are given memory; those of another user, memory that is sealed. What comes is checked:
+that nobody can change it, and its size.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from spindle.errors import SampleMissing, SpindleError, refusal
-from spindle.large import store as memory
+from spindle.large import memory
 from spindle.proto import node_pb2 as pb
 from spindle.transport.wire import close_all
 
@@ -49,6 +51,8 @@ class Source(Protocol):
     def ended(self) -> str: ...
 
     def open(self) -> int: ...
+
+    def open_sealed(self) -> int: ...
 
 
 Find = Callable[[int], "Source | None"]
@@ -92,7 +96,7 @@ class Handing:
     # --- asking
 
     async def ask(self, peer: Peer, large_id: int, size: int, delivered: bool = False) -> int:
-        """The sealed memory of a sample, from a node of this host. `delivered`: see Bringing.bring(). Raises
+        """The memory of a sample, from a node of this host. `delivered`: see Bringing.bring(). Raises
         SampleMissing, SampleUnfit."""
         if self._stopped:
             raise SampleMissing(self._stopped)
@@ -206,7 +210,7 @@ class Handing:
 
     def _give(self, asked: _Asked, source: Source) -> None:
         try:
-            fd = source.open()
+            fd = source.open() if asked.peer.conn.peer.uid == os.geteuid() else source.open_sealed()
         except SpindleError as error:
             self._refuse(asked, str(error))
             return

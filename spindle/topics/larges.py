@@ -1,8 +1,8 @@
 """Large samples of a node: their way from a writer into the order, and from other members to this one.
 
-A sample that is larger than its topic's slots lies in sealed memory of its own (spindle/large); in the order stands its
-entry (spindle_core/large.pxi). Here the two meet: who makes one gets memory within the topic's bounds; what a predicate
-waits for is brought; and what nobody names any more is given back.
+A sample that is larger than its topic's slots lies in memory of its own that nobody can change (spindle/large); in the
+order stands its entry (spindle_core/large.pxi). Here the two meet: who makes one gets memory within the topic's bounds;
+what a predicate waits for is brought; and what nobody names any more is given back.
 
 Rules:
 - The order decides who waits for whom. A member that lacks the bytes of a sample delivers nothing behind it, and nobody
@@ -11,6 +11,7 @@ Rules:
   larger; whoever makes another waits, first come, first served.
 - Bytes that came in vain are given up with the view: those of a sender that the new view doesn't have, if the order has
   not named them.
+- What a writer's sample has lain in is kept for its next ones for a while, up to `large_capacity` of a topic.
 
 On the node's event loop.
 """
@@ -29,8 +30,9 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown, shortage
 from spindle.group.levels import Level
-from spindle.large import store as memory
+from spindle.large import memory
 from spindle.large.routes import sources_for
+from spindle.large.spare import KEEP_S, SpareMemory
 from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
 
 if TYPE_CHECKING:
@@ -38,12 +40,15 @@ if TYPE_CHECKING:
     from spindle.group.topics import TopicSpec
     from spindle.group.view import Topic, View
     from spindle.large.service import NodeLarge
+    from spindle.large.store import Spare, Store
     from spindle.restart.pieces import Message
     from spindle.topics.ports import WriterPort
     from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
 
-SWEEP_S = 0.5  # between two looks for samples that every reader has taken
+SWEEP_S = 0.5  # between two looks for samples that every reader has taken, while none comes or goes
+SWEEP_SOON_S = 0.02  # the same, after one has come or gone: its memory is wanted again, by its writer or the system
+SWEEP_AGAIN_S = 0.005  # between two looks because a writer wants memory
 AGAIN_S = 0.2  # after a sample could not be had
 HISTORY_PATIENCE_S = 10.0  # until a sample is lost to late readers here whose bytes are there, and can't be reached
 SPARE = 256  # places of the node's table that are left to what others send
@@ -69,7 +74,10 @@ class LargeSamples:
         self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
         self._bringing: dict[int, tuple[str, int, asyncio.Task[None]]] = {}  # topic and sender
         self._missed: set[int] = set()  # those that could not be had so far, and of which the log says so
+        self._spare = SpareMemory(2 * config.large_capacity)
         self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_s = SWEEP_SOON_S
+        self._swept_s = -math.inf  # when that was last done
         self._stopped = False
 
     # --- from writers of this node
@@ -104,9 +112,10 @@ class LargeSamples:
         limit = self._config.large_sample_max
         return min(limit, JOURNAL_SAMPLE_MAX) if spec.level is Level.LOGGED else limit
 
-    async def make(self, spec: TopicSpec, size: int, timeout_s: float) -> int | None:
-        """Memory for a sample, which counts for the topic until hand_over() or give_up(): a descriptor; None if there
-        was no room in time. Raises TopicLimit, NoResources."""
+    async def make(self, port: WriterPort, spec: TopicSpec, size: int, timeout_s: float) -> int | None:
+        """Memory for a sample of this writer, which counts for the topic until hand_over() or give_up(): a descriptor,
+        which must not be shared with anybody else; None if there was no room in time. Raises TopicLimit, NoResources.
+        """
         self.check_size(spec, size)
         if not await self._take_room(spec.name, size, timeout_s):
             return None
@@ -115,19 +124,37 @@ class LargeSamples:
             if self._larges.room <= self._made + SPARE:
                 raise NoResources(f"topic {spec.name!r}: nearly as many large samples are at this node as there may be "
                                   f"({self._larges.count}); write on when some are delivered")
-            fd = memory.make(size)
+            fd = self._memory_for(port, size)
         except BaseException:
             self._give_room(spec.name, size)
             raise
         self._made += 1
         return fd
 
+    def _memory_for(self, port: WriterPort, size: int) -> int:
+        """Of an earlier sample of this writer, if one is free. Raises NoResources."""
+        if size < memory.REUSED_MIN:
+            return memory.make_closable(size)
+        capacity = memory.capacity_of(size)
+        fd = self._spare.take(port.topic, port, capacity)
+        if fd < 0 and self._store.bytes_held and self._now_s() - self._swept_s >= SWEEP_AGAIN_S:
+            self._sweep_now()
+            fd = self._spare.take(port.topic, port, capacity)
+        if fd >= 0:
+            return fd
+        try:
+            return memory.make_closable(size)
+        except NoResources:
+            self._spare.clear()
+            return memory.make_closable(size)
+
     def hand_over(self, port: WriterPort, number: int, fd: int, size: int) -> None:
         """The memory that a writer has filled goes into the order when its slot comes, which names it by `number`.
         Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
         self._made -= 1
         try:
-            large_id, entry = self._keep(fd, size, port.topic)
+            closed, again = memory.close(fd)
+            large_id, entry = self._keep(closed, size, port.topic, self._spare_of(port, size) if again else None)
         except BaseException:
             self._give_room(port.topic, size)
             raise
@@ -140,6 +167,16 @@ class LargeSamples:
         self._own[large_id] = port.topic, size
         if self.spec_of(port.topic).level is Level.UNORDERED and self._larges.hold(large_id):
             self._held[large_id] = port, -1
+
+    def _spare_of(self, port: WriterPort, size: int) -> Callable[[int], None]:
+        """Keeps the memory of such a sample for its writer's next one."""
+        def keep(fd: int) -> None:
+            if self._stopped or port.inbox.ring.fd < 0:
+                os.close(fd)
+            else:
+                self._spare.keep(port.topic, port, fd, memory.capacity_of(size), self._now_s())
+
+        return keep
 
     def give_up(self, topic: str, fd: int, size: int) -> None:
         """Memory that is not handed over."""
@@ -155,6 +192,7 @@ class LargeSamples:
         for large_id in port.inbox.larges_waiting:
             if large_id in self._own and self._larges.drop(large_id):
                 self._forget(large_id)
+        self._spare.writer_ended(port)
 
     def keep(self, topic: str, payload: bytes) -> tuple[int, bytes]:
         """Puts a sample beside the order that came as bytes, from a journal or another member's: its id, and its entry.
@@ -163,6 +201,7 @@ class LargeSamples:
         try:
             with memory.filling(fd, len(payload)) as view:
                 view[:] = payload
+            memory.seal(fd)
         except BaseException:
             os.close(fd)
             raise
@@ -188,25 +227,25 @@ class LargeSamples:
                 self._forget(entry_id(message.payload))
         self.look()  # nor for what it had until now, perhaps
 
-    def _keep(self, fd: int, size: int, topic: str) -> tuple[int, bytes]:
-        """Seals it and stores it: its id, and what stands in the order. Takes over the descriptor. Raises SampleUnfit.
-        """
+    def _keep(self, fd: int, size: int, topic: str, spare: Spare | None = None) -> tuple[int, bytes]:
+        """Stores what nobody can change: its id, and what stands in the order. Takes over the descriptor, and in the
+        end `spare` does. Raises SampleUnfit."""
         from spindle_core.larges import make_entry
 
         try:
             if size < END_SIZE:
                 raise SampleUnfit(f"topic {topic!r}: a large sample has {END_SIZE} bytes at least, not {size}")
-            memory.seal(fd)
             first, last = os.pread(fd, END_SIZE, 0), os.pread(fd, END_SIZE, size - END_SIZE)
         except BaseException:
             os.close(fd)
             raise
         large_id = self.new_id()
-        self._store.put(large_id, fd, size, topic)
+        self._store.put(large_id, fd, size, topic, spare)
+        self._sweep_s = SWEEP_SOON_S
         return large_id, make_entry(large_id, size, first, last)
 
     @property
-    def _store(self) -> memory.Store:
+    def _store(self) -> Store:
         assert self.service is not None
         return self.service.store
 
@@ -270,8 +309,9 @@ class LargeSamples:
         wants = self._larges.wants()
         if wants:
             self._want(wants)
-        if self._store.bytes_held and self._sweep is None:
-            self._sweep = asyncio.get_running_loop().call_later(SWEEP_S, self._sweep_now)
+        if self._sweep is None and (self._store.bytes_held or self._spare.bytes_kept):
+            self._sweep = asyncio.get_running_loop().call_later(self._sweep_s, self._sweep_in_time)
+            self._sweep_s = min(2 * self._sweep_s, SWEEP_S)
 
     def _let_go_held(self) -> None:
         for large_id, (port, until) in list(self._held.items()):
@@ -315,6 +355,7 @@ class LargeSamples:
                 fd = await self.service.bring(large_id, size, topic.spec.name, sources, urgent)
                 self._store.put(large_id, fd, size, topic.spec.name)
                 self._brought[large_id] = topic.spec.name, sender
+                self._sweep_s = SWEEP_SOON_S
             if not self._engine.add_large(large_id):
                 raise NoResources("as many large samples are here as there may be")
             self._missed.discard(large_id)
@@ -447,18 +488,29 @@ class LargeSamples:
         self._delivered(large_id)
         self._brought.pop(large_id, None)
         self._store.drop(large_id)
+        self._sweep_s = SWEEP_SOON_S
 
-    def _sweep_now(self) -> None:
+    def _sweep_in_time(self) -> None:
         self._sweep = None
         if not self._stopped:
-            self._engine.sweep_larges()
-            self.look()
+            self._spare.let_go(self._now_s() - KEEP_S)
+            self._sweep_now()
+
+    def _sweep_now(self) -> None:
+        self._swept_s = self._now_s()
+        self._engine.sweep_larges()
+        self.look()
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()
 
     def stop(self) -> None:
         """Idempotent."""
         self._stopped = True
         if self._sweep is not None:
             self._sweep.cancel()
+        self._spare.clear()
         for _, _, task in self._bringing.values():
             task.cancel()
         for queue in self._waiting.values():
@@ -470,4 +522,5 @@ class LargeSamples:
         """Fit for JSON."""
         held = self._store.bytes_held if self.service is not None else 0
         return {"bytes": held, "samples": len(self._store.ids()) if self.service is not None else 0,
-                "bringing": len(self._bringing), "on_the_way": sum(self._room.values())}
+                "spare_bytes": self._spare.bytes_kept, "bringing": len(self._bringing),
+                "on_the_way": sum(self._room.values())}

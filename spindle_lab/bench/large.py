@@ -30,7 +30,7 @@ from spindle_lab.bench.doorbell import percentiles_us
 from spindle_lab.bench.large_ports import PEERS, clean_up, missing, open_port
 
 MB = 1_000_000
-WARM = 4  # samples that don't count
+WARM = 12  # samples that don't count: as many memories as are under way have to be made first
 READY_TIMEOUT_S = 60.0
 STALL_TIMEOUT_S = 60.0
 SMALL_BYTES = 64

@@ -44,6 +44,7 @@ LATER: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle.links.link", "REGIONS_MAX", (1, 2)),
     ("spindle.links.port", "LINKS_FOR_ANSWERS_MAX", (1,)),
     ("spindle.links.duplexes", "FIRST", (1, 2, 1000)),
+    ("spindle.large.memory", "REUSED_MIN", (1, 3000)),
 )
 
 

@@ -32,6 +32,7 @@ from dds import (
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.idl.types import float32, sequence, uint8
+from spindle.large import memory
 from tests.dds.test_sub import LONG
 from tests.spindle.edge.edges import edge_of
 from tests.spindle.hosts import hosts
@@ -174,8 +175,8 @@ def test_a_loan_of_bytes(two_nodes) -> None:
     one, two = two_nodes
     reader, writer = DataReader(two, Topic(two, "t", bytes)), DataWriter(one, Topic(one, "t", bytes))
     loan = writer.loan(1 << 20)
-    memory = loan.data
-    memory[:5] = b"whole"
+    filled = loan.data
+    filled[:5] = b"whole"
     loan.commit()
     loan = writer.loan(1 << 20)
     loan.data[:4] = b"part"
@@ -183,7 +184,7 @@ def test_a_loan_of_bytes(two_nodes) -> None:
         loan.commit((1 << 20) + 1)
     for size in (500_000, 100, 0):
         loan = writer.loan(1 << 20)
-        loan.data[:4] = b"part"
+        loan.data[:5] = b"part\0"
         loan.commit(size)
     loan = writer.loan(1 << 20)
     loan.discard()
@@ -191,7 +192,7 @@ def test_a_loan_of_bytes(two_nodes) -> None:
     with pytest.raises(ZeroDivisionError), writer.loan(1 << 20):
         _ = 1 / 0
     writer.write(b"end")
-    memory[:5] = b"later"
+    filled[:5] = b"later"
     got = take(reader, 5)
     assert [(len(one), bytes(one[:5])) for one in got] == [
         (1 << 20, b"whole"), (500_000, b"part\0"), (100, b"part\0"), (0, b""), (3, b"end")]
@@ -214,6 +215,60 @@ def test_what_a_reader_gets_in_place_stays(images) -> None:
             assert not pixels.flags.writeable and not pixels.flags.owndata and (pixels == number).all()
             with pytest.raises(ValueError, match="read-only"):
                 pixels[0] = 1
+
+
+def test_a_writer_gets_its_memory_back(participant, monkeypatch) -> None:
+    """Goal: who sends one large sample after the other needs memory for those under way only; what a program keeps of
+    them stays as it is, and what it keeps of loans and has filled is its own.
+
+    Method: the new memory is counted, at a node that looks each time whether some has become free.
+    """
+    monkeypatch.setattr("spindle.topics.larges.SWEEP_AGAIN_S", 0.0)
+    new = []
+    make = memory.make_closable
+    monkeypatch.setattr(memory, "make_closable", lambda size: new.append(size) or make(size))
+    topic = Topic(participant, "images", IMAGE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    for number in range(20):
+        writer.write(image(number))
+        assert (take(reader)[0].pixels == number).all()
+    assert len(new) <= 3
+    kept = []
+    for number in range(20, 40):
+        with writer.loan() as frame:
+            frame["camera"], frame["pixels"] = number, number
+        got = take(reader)[0].pixels
+        if number % 4 == 0:
+            kept.append((number, got, frame["pixels"]))
+    assert len(new) <= 3 + 2 * len(kept)
+    for number, got, filled in kept:
+        assert (got == number).all() and (filled == number).all()
+    del kept, got, filled, frame
+    gc.collect()
+    before = len(new)
+    for number in range(10):
+        writer.write(image(number))
+        take(reader)
+    assert len(new) == before
+
+
+@pytest.mark.slow
+def test_memory_is_used_again_with_readers_at_other_nodes(images) -> None:
+    """Goal: a writer gets memory back only when the other node and its programs have let go of it, too.
+
+    Method: every fifth array is kept, at the other node or at both, while the rest is used again.
+    """
+    writer, *readers = images
+    kept = []
+    for number in range(60):
+        writer.write(image(number))
+        arrays = [take(reader)[0].pixels for reader in readers]
+        for one in arrays:
+            assert (one == number).all()
+        if number % 5 == 0:
+            kept.append((number, arrays[number % 2:]))
+    for number, arrays in kept:
+        assert all((one == number).all() for one in arrays)
 
 
 @pytest.mark.slow

@@ -190,8 +190,8 @@ def test_large_memory_lies_where_huge_pages_can_be_mapped() -> None:
     for size in (1, 4096, (4 << 20) - 1, 4 << 20, (6 << 20) + 5):
         mine = Mapping.create("test", size)
         before = len(os.listdir("/proc/self/map_files"))
-        mine.make_ready()
-        mine.make_ready()
+        mine.make_ready(mine.size)
+        mine.make_ready(mine.size)
         view = mine.view()
         assert bytes(view) == bytes(mine.size)
         view[:] = bytes([7]) * mine.size
@@ -203,7 +203,7 @@ def test_large_memory_lies_where_huge_pages_can_be_mapped() -> None:
         assert len(os.listdir("/proc/self/map_files")) <= before + 1, "nothing is left of what was reserved"
     closed = Mapping.create("test", 1)
     closed.close()
-    closed.make_ready()
+    closed.make_ready(closed.size)
     assert Mapping.private(8 << 20).size == 8 << 20
 
 

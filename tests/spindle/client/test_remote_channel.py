@@ -228,7 +228,7 @@ def test_closing_waits_as_long_as_a_large_sample_gets_on(
     """Goal: what takes longer than a moment isn't lost as long as it goes on, and then for as long as a line may take;
     nobody waits for what stands still. Method: samples of ten pieces, one a second."""
     writer, channel = elsewhere.writer, elsewhere.channel
-    monkeypatch.setattr("spindle.large.store.PIECE_BYTES", 1000)
+    monkeypatch.setattr("spindle.large.memory.PIECE_BYTES", 1000)
     writer.inbox.write(b"x" * 10_000)
     assert waits_of_close(elsewhere, monkeypatch, lambda: None) == CLOSE_FLUSH_S
     channel._move()

@@ -14,7 +14,7 @@ from typing import Any
 
 from spindle.config.settings import NodeConfig
 from spindle.errors import NodeStopped
-from spindle.large import store
+from spindle.large import memory
 from spindle.node.node import Node
 from tests.spindle.links.group import descriptors_of
 from tests.support import free_ports
@@ -63,17 +63,17 @@ def run_on_hosts(directory: Path, hosts: Sequence[Sequence[int]], body: Callable
 
 def sealed(content: bytes) -> int:
     """A large sample's memory with this content."""
-    fd = store.make(len(content))
-    with store.filling(fd, len(content)) as view:
+    fd = memory.make(len(content))
+    with memory.filling(fd, len(content)) as view:
         view[:] = content
-    store.seal(fd)
+    memory.seal(fd)
     return fd
 
 
 def content_of(fd: int) -> bytes:
     """What is in a sealed sample; closes it."""
     try:
-        assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & store.SEALS == store.SEALS
+        assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & memory.SEALS == memory.SEALS
         return os.pread(fd, os.fstat(fd).st_size, 0)
     finally:
         os.close(fd)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import pytest
 
 from spindle.large import giver as giving
-from spindle.large import store as memory
+from spindle.large import memory
 from spindle.large.filling import Filling
 from spindle.large.giver import Giver
 from spindle.large.pieces import DATA, FIRST, LACKING, PIECE, PIECE_MAX, QUESTION, UNWANT, WANT, WANT_FIRST, WANTED_MAX

@@ -6,6 +6,7 @@ Method: real nodes on one host, one of which says what it shouldn't.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,8 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError
-from spindle.large import handing
-from spindle.large import store as memory
+from spindle.large import handing, memory
 from spindle.large.bringing import _Bring
 from spindle.large.filling import Filling
 from spindle.node.node import Node
@@ -144,6 +144,36 @@ def test_a_node_that_can_open_no_more_says_so(runtime_dir: Path, monkeypatch: py
             with pytest.raises(SampleMissing, match="node 1 doesn't give it: no descriptor is left"):
                 await two.large.handing.ask(two._peers.connected[1], 7, SIZE)
         assert await bring(two, 7, SIZE, [1]) == pattern(SIZE)
+
+    run_on_hosts(runtime_dir, [[1, 2]], body)
+
+
+@pytest.mark.slow
+def test_a_node_of_another_user_is_handed_sealed_memory(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: it can't ask the kernel who may write, and gets what it need not ask of; a node of the same user can.
+
+    Method: of two samples that nobody has open to be written, one is asked for by a node that has another user.
+    """
+    def closed() -> int:
+        fd, again = memory.close(memory.make_closable(memory.REUSED_MIN))
+        assert again
+        return fd
+
+    def is_sealed(node: Node, large_id: int) -> bool:
+        held = node.large.store.find(large_id)
+        assert held is not None
+        return fcntl.fcntl(held.fd, fcntl.F_GET_SEALS) & memory.SEALS == memory.SEALS
+
+    async def body(one: Node, two: Node) -> None:
+        for large_id in (7, 8):
+            one.large.store.put(large_id, closed(), memory.REUSED_MIN, TOPIC, os.close)
+        os.close(await two.large.handing.ask(two._peers.connected[1], 7, memory.REUSED_MIN))
+        assert not is_sealed(one, 7)
+        user = os.geteuid()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "geteuid", lambda: user + 1)
+            os.close(await two.large.handing.ask(two._peers.connected[1], 8, memory.REUSED_MIN))
+        assert is_sealed(one, 8)
 
     run_on_hosts(runtime_dir, [[1, 2]], body)
 

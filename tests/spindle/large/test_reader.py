@@ -16,8 +16,8 @@ from unittest.mock import patch
 import pytest
 
 from spindle.errors import NoResources, SampleMissing
+from spindle.large import memory
 from spindle.large import reader as reading
-from spindle.large import store
 from spindle.large.filling import Filling
 from spindle.large.pieces import (
     DATA,
@@ -218,16 +218,16 @@ def test_memory_that_runs_out_is_this_nodes_failure() -> None:
 def test_places_beyond_32_bits() -> None:
     """The last piece of the largest sample; the memory before it is a hole."""
     async def body(source: Source) -> None:
-        filling = Filling(7, store.SIZE_MAX, "images", lambda _: None)
-        filling.reached = store.SIZE_MAX - 100
+        filling = Filling(7, memory.SIZE_MAX, "images", lambda _: None)
+        filling.reached = memory.SIZE_MAX - 100
         source.fillings.append(filling)
         fetch = source.reader.want(filling, False)
-        assert source.question() == (WANT, 1, 7, store.SIZE_MAX, store.SIZE_MAX - 100)
-        source.send(DATA, 1, store.SIZE_MAX - 100, pattern(100))
+        assert source.question() == (WANT, 1, 7, memory.SIZE_MAX, memory.SIZE_MAX - 100)
+        source.send(DATA, 1, memory.SIZE_MAX - 100, pattern(100))
         await fetch.done
         fd = filling.open()
-        assert os.pread(fd, 200, store.SIZE_MAX - 100) == pattern(100)
-        store.check(fd, store.SIZE_MAX)
+        assert os.pread(fd, 200, memory.SIZE_MAX - 100) == pattern(100)
+        memory.check(fd, memory.SIZE_MAX)
         os.close(fd)
 
     run(body)

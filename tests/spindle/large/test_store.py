@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from spindle.errors import ConfigError, NodeStopped, SampleMissing, SampleUnfit
-from spindle.large import store as memory
+from spindle.large import memory
 from spindle.large.store import Store
 from tests.spindle.large.group import content_of, pattern, sealed
 from tests.spindle.links.group import descriptors_of
@@ -91,12 +91,6 @@ def test_an_id_is_a_number_that_isnt_0(store: Store, large_id: int) -> None:
         store.put(large_id, sealed(bytes(10)), 10, "images")
 
 
-@pytest.mark.parametrize("size", [0, -1, memory.SIZE_MAX + 1])
-def test_sizes_that_no_sample_has(size: int) -> None:
-    with pytest.raises(ConfigError, match="a large sample has 1 to 4294967296 bytes"):
-        memory.make(size)
-
-
 def test_four_gib_are_one_sample(store: Store) -> None:
     """Of which nearly all is a hole: it takes no memory."""
     fd = memory.make(memory.SIZE_MAX)
@@ -106,14 +100,6 @@ def test_four_gib_are_one_sample(store: Store) -> None:
     given = store.open(7)
     assert os.pread(given, 100, memory.SIZE_MAX - 7) == b"the end"
     os.close(given)
-
-
-def test_what_is_mapped_to_be_written_is_not_sealed() -> None:
-    fd = memory.make(4096)
-    with memory.filling(fd, 4096), pytest.raises(SampleUnfit, match="end all mappings"):
-        memory.seal(fd)
-    memory.seal(fd)
-    os.close(fd)
 
 
 def test_the_second_of_an_id_is_closed(store: Store) -> None:
@@ -136,6 +122,23 @@ def test_what_is_dropped_stays_with_who_reads_it(store: Store) -> None:
     assert held is not None and held.ended
     with pytest.raises(SampleMissing, match="it has dropped the large sample 0x7"):
         held.open()
+
+
+def test_memory_that_may_be_used_again_goes_to_who_does_that(store: Store) -> None:
+    spares: list[int] = []
+    for large_id in (7, 8):
+        closed, again = memory.close(memory.make_closable(memory.REUSED_MIN))
+        assert again
+        store.put(large_id, closed, memory.REUSED_MIN, "images", spares.append)
+    held = store.find(8)
+    store.drop(7)
+    assert len(spares) == 1 and memory.is_free(spares[0])
+    given = held.open_sealed()  # to a node of another user
+    assert fcntl.fcntl(given, fcntl.F_GET_SEALS) & memory.SEALS == memory.SEALS
+    os.close(given)
+    store.drop(8)
+    assert len(spares) == 1, "what is sealed can't be used again"
+    os.close(spares[0])
 
 
 def test_watchers_are_told_what_comes_and_goes(store: Store) -> None:

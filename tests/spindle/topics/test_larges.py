@@ -356,7 +356,7 @@ def test_what_a_program_leaves_behind_is_given_back(runtime_dir: Path) -> None:
         writer.inbox.beside.hand_over(writer.inbox.beside.make(MIB, 5.0))
         assert one.status()["large"]["on_the_way"] == 2 * MIB
         writer.close()
-        wait_until(lambda: one.status()["large"] == {"bytes": 0, "samples": 0, "bringing": 0, "on_the_way": 0})
+        wait_until(lambda: not any(one.status()["large"].values()))
 
 
 def test_a_reader_opens_samples_of_its_own_topic_only(runtime_dir: Path) -> None:
@@ -423,3 +423,26 @@ def test_when_its_node_dies_a_writer_still_has_what_is_in_doubt(runtime_dir: Pat
         wait_until(lambda: writer.inbox.acknowledged == 1)
         [left] = writer.unacknowledged()
         assert left.payload == written[1]
+
+
+def test_what_samples_lay_in_is_given_back_in_the_end(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: it is kept for its writer's next samples, for a while, and as long as there is that writer."""
+    monkeypatch.setattr("spindle.topics.larges.KEEP_S", 1.0)
+
+    def spare() -> int:
+        return int(one.status()["large"]["spare_bytes"])
+
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader = one.open_reader("t", keep_all=True, from_history=False)
+        writer = one.open_writer("t")
+        writer.inbox.write(sample(1, MIB), timeout_s=20)
+        take(reader, 1)
+        wait_until(lambda: spare() == 2 * MIB)
+        wait_until(lambda: spare() == 0)
+        for number in range(2):
+            writer.inbox.write(sample(number, MIB), timeout_s=20)
+        writer.close()
+        take(reader, 2)
+        wait_until(lambda: held(one) == 0)
+        assert spare() == 0
