@@ -79,6 +79,15 @@ class Changes:
         self._slow_change = (-1, 0)  # view id and ballot of the change that was under way at the timer's last look
         asyncio.get_running_loop().add_reader(engine.control_fd, self._columns_changed)
 
+    def members_of(self, node_id: int) -> list[Member]:
+        """With this id: in the installed view, and in the next one, which other nodes may have installed already."""
+        views = (self.view, self.machine.next_view, self.machine.view)
+        return [found for view in views if view is not None and (found := view.member(node_id)) is not None]
+
+    def member_of(self, node_id: int) -> Member | None:
+        """The first of these."""
+        return next(iter(self.members_of(node_id)), None)
+
     def stop(self) -> None:
         """No more changes. Idempotent."""
         if self._stopped:

@@ -169,8 +169,9 @@ class Node:
                     self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
                     halts = Halts(self.node_id, self.announce_endpoint, self.withdraw_endpoint)
                     self._changes.topics.on_halt = halts.heard
-                    self.links = NodeLinks(config, me, self._peers, self._network, self._member_of, self._spawn)
-                    self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._member_of,
+                    self.links = NodeLinks(config, me, self._peers, self._network, self._changes.member_of,
+                                           self._spawn)
+                    self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._changes.member_of,
                                            self._spawn)
                     self._changes.topics.larges.service = self.large
                     self._started = True  # also if the next line can't be carried out: there is something to stop
@@ -566,13 +567,9 @@ class Node:
         if self._started and not self._closed:
             self._changes.peer_ended(peer.node_id, peer.incarnation)
 
-    def _member_of(self, node_id: int) -> Member | None:
-        return None if self._view is None else self._view.member(node_id)
-
     def _known_member(self, peer: Peer) -> Member:
-        for view in (self._view, self._changes.machine.next_view, self._changes.machine.view):
-            member = view.member(peer.node_id) if view is not None else None
-            if member is not None and member.incarnation == peer.incarnation:
+        for member in self._changes.members_of(peer.node_id):
+            if member.incarnation == peer.incarnation:
                 return member
         return Member(peer.node_id, peer.incarnation, "", peer.conn.peer.pid, peer.conn.peer.uid)
 
