@@ -266,7 +266,7 @@ class NodeConfig:
         "topics", "large_capacity", "size",
         "Memory for one topic's large samples, those that don't fit its slots: so much that its writers here have on "
         "their way, and so much that its delivery log keeps. One that is larger has it alone. What these lay in is "
-        "kept for the next ones for 10 s, up to twice as much.",
+        "kept for the next ones for 5 s, up to twice as much.",
         256 * MIB, unit="bytes", low=MIB, high=1024 * GIB,
     )  # fmt: skip
     large_sample_max: int = _key(

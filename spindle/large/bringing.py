@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.errors import NodeStopped, NoResources, SampleMissing, SampleUnfit, SpindleError, refusal
 from spindle.large import memory
@@ -23,10 +23,18 @@ from spindle.proto import opening_pb2
 
 if TYPE_CHECKING:
     from spindle.large.handing import Handing, Source
+    from spindle.large.spare import SpareMemory
     from spindle.large.store import Store
     from spindle.large.ways import Ways
     from spindle.transport.peer import Peer
     from spindle.transport.peers import Peers
+
+
+class Brought(NamedTuple):
+    """A descriptor of a sample's memory, to read; `again`: this node has made it, and may use it again."""
+
+    fd: int
+    again: bool
 
 
 class _Bring:
@@ -35,7 +43,7 @@ class _Bring:
     def __init__(self, filling: Filling, sources: list[int], urgent: bool, delivered: bool = False) -> None:
         self.filling, self.sources, self.urgent, self.delivered = filling, sources, urgent, delivered
         self.turn: Turn | None = None
-        self.task: asyncio.Task[int]
+        self.task: asyncio.Task[Brought]
         self.users = 0
         self.hurry: Callable[[], None] = lambda: None  # tells whoever sends it now
 
@@ -43,9 +51,9 @@ class _Bring:
 class Bringing:
     """See the module's text. `bytes_max` bounds the memory of what comes over the network and isn't whole yet."""
 
-    def __init__(self, peers: Peers, store: Store, bytes_max: int, silence_s: float,
+    def __init__(self, peers: Peers, store: Store, spare: SpareMemory, bytes_max: int, silence_s: float,
                  on_more: Callable[[int], None], spawn: Callable[..., Any]) -> None:
-        self._peers, self._store, self._silence_s = peers, store, silence_s
+        self._peers, self._store, self._spare, self._silence_s = peers, store, spare, silence_s
         self._on_more, self._spawn = on_more, spawn
         self._under_way: dict[int, _Bring] = {}
         self._turns = Turns(bytes_max)
@@ -62,8 +70,8 @@ class Bringing:
         return None if bring is None else bring.filling
 
     async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False,
-                    delivered: bool = False) -> int:
-        """The sealed memory of a sample, a descriptor that is the caller's. `urgent`: nothing behind it in its topic
+                    delivered: bool = False) -> Brought:
+        """The memory of a sample, whose descriptor is the caller's. `urgent`: nothing behind it in its topic
         can be delivered before it. `delivered`: a source that doesn't have it has let go of it, and is not waited for.
         All who want one sample share one way; what is said of it and its sources are those of who came first.
 
@@ -77,9 +85,10 @@ class Bringing:
             raise SampleUnfit(f"the large sample {large_id:#x} has {source.size} bytes here, not {size}")
         bring = self._under_way.get(large_id)
         if source is not None and bring is None:
-            return source.open()
+            return Brought(source.open(), False)
         if bring is None:
-            bring = self._begin(Filling(large_id, size, topic, self._on_more), list(sources), urgent, delivered)
+            filling = Filling(large_id, size, topic, self._on_more, lambda size: self._memory_for(topic, size))
+            bring = self._begin(filling, list(sources), urgent, delivered)
         elif urgent and not bring.urgent:
             self._hurry(bring)
         bring.users += 1
@@ -87,7 +96,7 @@ class Bringing:
             await asyncio.wait({bring.task})
             if bring.task.cancelled():
                 raise NodeStopped(self._stopped or "the node stops")
-            return memory.open_anew(bring.task.result())
+            return Brought(memory.open_anew(bring.task.result().fd), bring.task.result().again)
         finally:
             bring.users -= 1
             if not bring.users:
@@ -100,7 +109,7 @@ class Bringing:
         bring.task.add_done_callback(lambda task: self._over(bring, task))
         return bring
 
-    def _over(self, bring: _Bring, task: asyncio.Task[int]) -> None:
+    def _over(self, bring: _Bring, task: asyncio.Task[Brought]) -> None:
         """Before anybody is told who waits for it."""
         error = SampleMissing("nobody wants it there any more") if task.cancelled() else task.exception()
         self._forget(bring)
@@ -119,7 +128,7 @@ class Bringing:
         if not bring.task.done():
             bring.task.cancel()
         elif not bring.task.cancelled() and bring.task.exception() is None:
-            os.close(bring.task.result())
+            os.close(bring.task.result().fd)
 
     def _hurry(self, bring: _Bring) -> None:
         bring.urgent = True
@@ -127,7 +136,12 @@ class Bringing:
             self._turns.hurry(bring.turn)
         bring.hurry()
 
-    async def _from_any(self, bring: _Bring) -> int:
+    def _memory_for(self, topic: str, size: int) -> int:
+        """To be filled from another host. Raises NoResources."""
+        fd = self._spare.take(topic, self, memory.capacity_of(size))
+        return fd if fd >= 0 else memory.make_closable(size)
+
+    async def _from_any(self, bring: _Bring) -> Brought:
         filling = bring.filling
         while True:
             before, refused = filling.reached, True
@@ -150,17 +164,18 @@ class Bringing:
                     f"the bytes of a large sample of {filling.topic!r} can't be had ({filling.size} bytes, id "
                     f"{filling.large_id:#x}): {'; '.join(wrong) or 'nobody is known to have them'}", refused)
 
-    async def _from(self, bring: _Bring, peer: Peer) -> int:
+    async def _from(self, bring: _Bring, peer: Peer) -> Brought:
         filling = bring.filling
         if not peer.abilities & opening_pb2.GIVES_LARGE:
             raise refusal(f"node {peer.node_id} runs a release without large samples; run the same on all nodes")
         if peer.conn.peer.local:
-            return await self.handing.ask(peer, filling.large_id, filling.size, bring.delivered)
+            fd = await self.handing.ask(peer, filling.large_id, filling.size, bring.delivered)
+            return Brought(fd, False)
         if self.ways is None:
             raise refusal(f"node {peer.node_id} runs on another host, and this node has no [network] listen")
         return await self._over_network(bring, peer, self.ways)
 
-    async def _over_network(self, bring: _Bring, peer: Peer, ways: Ways) -> int:
+    async def _over_network(self, bring: _Bring, peer: Peer, ways: Ways) -> Brought:
         filling = bring.filling
         if bring.turn is None:
             bring.turn = self._turns.ask(filling.size, bring.urgent)
@@ -177,7 +192,7 @@ class Bringing:
                 if not fetch.done.done() and before == (filling.reached, reader.received):
                     raise SampleMissing(f"node {peer.node_id} has sent nothing of it for {self._silence_s:g} s")
             fetch.done.result()
-            return filling.open()
+            return Brought(filling.open(), filling.again)
         finally:
             bring.hurry = lambda: None
             reader.unwant(fetch)

@@ -4,10 +4,10 @@ One source at a time fills it, from the first byte to the last; others may read 
 while it comes. When that source fails, the next one goes on where it stopped.
 
 Why it is written with pwrite, through a small buffer that stays in the processor's cache: memory that is mapped to be
-written is cleared page by page before it is filled, which costs more than the second copy; and it couldn't be sealed.
+written is cleared page by page before it is filled, which costs more than the second copy; and it couldn't be closed.
 
-Rules: what lies below `reached` never changes. Only the source that it was last given to may fill it, so a late one
-does no harm. All calls are for any thread.
+Rules: what lies below `reached` never changes, and nobody reads beyond it, where there may be what another sample has
+left. Only the source that it was last given to may fill it, so a late one does no harm. All calls are for any thread.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ class Filling:
     Invariant: 0 <= reached <= size.
     """
 
-    __slots__ = ("_fd", "_lock", "_on_more", "_source", "ended", "large_id", "reached", "size", "topic", "waits",
-                 "whole")
+    __slots__ = ("_fd", "_lock", "_make", "_on_more", "_source", "again", "ended", "large_id", "reached", "size",
+                 "topic", "waits", "whole")
 
-    def __init__(self, large_id: int, size: int, topic: str, on_more: Callable[[int], None]) -> None:
+    def __init__(self, large_id: int, size: int, topic: str, on_more: Callable[[int], None],
+                 make: Callable[[int], int] = memory.make_closable) -> None:
         self.large_id, self.size, self.topic = large_id, size, topic
         self.reached = 0
         self.ended = ""
@@ -39,12 +40,14 @@ class Filling:
         self._source: object = None
         self._lock = threading.Lock()
         self._on_more = on_more  # with its id, whenever there is more of it, or it has ended
+        self._make = make
+        self.again = False  # its memory may be used again; known when it is whole
 
     def give_to(self, source: object) -> int:
         """From now on that one fills it, from the offset that is returned on. Raises NoResources."""
         with self._lock:
             if self._fd < 0 and not self.ended:
-                self._fd = memory.make(self.size)
+                self._fd = self._make(self.size)
             self._source = source
             return self.reached
 
@@ -66,11 +69,12 @@ class Filling:
         self._on_more(self.large_id)
         return True
 
-    def seal(self) -> None:
-        """It is all there. Raises SampleUnfit."""
+    def complete(self) -> None:
+        """It is all there: nobody writes into it any more. Raises SampleUnfit, NoResources."""
         with self._lock:
             if not self.ended and not self.whole:
-                memory.seal(self._fd)
+                filled, self._fd = self._fd, -1
+                self._fd, self.again = memory.close(filled)
                 self.whole = True
 
     def open(self) -> int:
@@ -81,7 +85,11 @@ class Filling:
             return memory.open_anew(self._fd)
 
     def open_sealed(self) -> int:
-        """The same, of one that is whole: it is sealed."""
+        """The same, for nodes of other users; of one that is whole. Raises SampleUnfit, too."""
+        with self._lock:
+            if self.again and self._fd >= 0:
+                memory.seal_closed(self._fd)
+                self.again = False
         return self.open()
 
     def __del__(self) -> None:

@@ -213,17 +213,17 @@ class Reader:
     def _take(self, fetch: Fetch, data: memoryview) -> bool:
         """False if no more of it is needed."""
         fetch.at += len(data)
+        failure: NoResources | None = None
         try:
             if not fetch.filling.fill(fetch, data):
                 return False  # another source fills it now
             if fetch.at < fetch.filling.size:
                 return True
-            fetch.filling.seal()
+            fetch.filling.complete()
         except NoResources as error:  # this node's own failure
-            self._tell(fetch, error)
-        else:
-            self._tell(fetch)
-        self._fetches.pop(fetch.number, None)
+            failure = error
+        self._fetches.pop(fetch.number, None)  # before anybody is told: nothing of it is to be asked for any more
+        self._tell(fetch, failure)
         return False
 
     def _take_refusal(self, why: str, number: int) -> None:

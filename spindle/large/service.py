@@ -2,7 +2,7 @@
 
 Whoever learns that a sample is in the order, and hasn't got its bytes, awaits `bring()` and puts what it returns into
 `store`; who makes one puts it there before it tells anybody. Nothing of it acts before that: a node without large
-samples has no thread for them, and no connection.
+samples has no thread for them, and no connection. What they lay in waits in `spare` for the next ones.
 
 On the node's event loop.
 """
@@ -14,9 +14,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import SpindleError
-from spindle.large.bringing import Bringing
+from spindle.large.bringing import Bringing, Brought
 from spindle.large.handing import Handing
 from spindle.large.pieces import BALLOT
+from spindle.large.spare import SpareMemory
 from spindle.large.store import Store
 from spindle.transport.wire import close_all
 
@@ -37,12 +38,12 @@ class NodeLarge:
     """See the module's text. `stop()` is idempotent."""
 
     def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network | None,
-                 member_of: Callable[[int], Member | None], spawn: Callable[..., Any],
+                 member_of: Callable[[int], Member | None], spawn: Callable[..., Any], spare_max: int = 0,
                  bytes_max: int = UNFINISHED_BYTES_MAX, silence_s: float = SILENCE_S) -> None:
-        self.store = Store()
+        self.store, self.spare = Store(), SpareMemory(spare_max)
         self._loop = asyncio.get_running_loop()
         self._stopped = False
-        self.bringing = Bringing(peers, self.store, bytes_max, silence_s, self._more, spawn)
+        self.bringing = Bringing(peers, self.store, self.spare, bytes_max, silence_s, self._more, spawn)
         self.handing = self.bringing.handing = Handing(peers, self.bringing.find, silence_s)
         self.ways: Ways | None = None
         if network is not None:
@@ -52,7 +53,7 @@ class NodeLarge:
         self.store.watchers += [self._more, self._came]
 
     async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False,
-                    delivered: bool = False) -> int:
+                    delivered: bool = False) -> Brought:
         """See Bringing.bring()."""
         return await self.bringing.bring(large_id, size, topic, sources, urgent, delivered)
 
@@ -111,6 +112,7 @@ class NodeLarge:
         if self.ways is not None:
             self.ways.stop(str(error))
         self.store.close()
+        self.spare.clear()
 
 
 def is_for_large(hello: DataHello) -> bool:

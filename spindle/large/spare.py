@@ -13,11 +13,12 @@ import dataclasses
 import math
 import os
 import threading
+from collections.abc import Callable
 
 from spindle.errors import SpindleError
 from spindle.large.memory import is_free, open_to_write
 
-KEEP_S = 10.0  # after a sample was dropped
+KEEP_S = 5.0  # after a sample was dropped
 COUNT_MAX = 64  # of one writer
 
 
@@ -80,8 +81,15 @@ class SpareMemory:
 
     def writer_ended(self, writer: object) -> None:
         """It sends no more."""
+        self._end(lambda _, of: of is writer)
+
+    def topic_ended(self, topic: str) -> None:
+        """The node has no part in it any more."""
+        self._end(lambda name, _: name == topic)
+
+    def _end(self, which: Callable[[str, object], bool]) -> None:
         with self._lock:
-            for key in [key for key in self._of if key[1] is writer]:
+            for key in [key for key in self._of if which(*key)]:
                 for one in self._of.pop(key):
                     os.close(one.fd)
 

@@ -32,17 +32,19 @@ from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError
 from spindle.group.levels import Level
 from spindle.large import memory
 from spindle.large.routes import sources_for
-from spindle.large.spare import KEEP_S, SpareMemory
+from spindle.large.spare import KEEP_S
 from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
+from spindle.topics.ports import WriterPort
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.topics import TopicSpec
     from spindle.group.view import Topic, View
+    from spindle.large.bringing import Bringing, Brought
     from spindle.large.service import NodeLarge
+    from spindle.large.spare import SpareMemory
     from spindle.large.store import Spare, Store
     from spindle.restart.pieces import Message
-    from spindle.topics.ports import WriterPort
     from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
 
@@ -74,7 +76,6 @@ class LargeSamples:
         self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
         self._bringing: dict[int, tuple[str, int, asyncio.Task[None]]] = {}  # topic and sender
         self._missed: set[int] = set()  # those that could not be had so far, and of which the log says so
-        self._spare = SpareMemory(2 * config.large_capacity)
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_s = SWEEP_SOON_S
         self._swept_s = -math.inf  # when that was last done
@@ -154,7 +155,8 @@ class LargeSamples:
         self._made -= 1
         try:
             closed, again = memory.close(fd)
-            large_id, entry = self._keep(closed, size, port.topic, self._spare_of(port, size) if again else None)
+            spare = self._spare_of(port.topic, port, size) if again else None
+            large_id, entry = self._keep(closed, size, port.topic, spare)
         except BaseException:
             self._give_room(port.topic, size)
             raise
@@ -168,13 +170,13 @@ class LargeSamples:
         if self.spec_of(port.topic).level is Level.UNORDERED and self._larges.hold(large_id):
             self._held[large_id] = port, -1
 
-    def _spare_of(self, port: WriterPort, size: int) -> Callable[[int], None]:
-        """Keeps the memory of such a sample for its writer's next one."""
+    def _spare_of(self, topic: str, writer: WriterPort | Bringing, size: int) -> Spare:
+        """Keeps the memory of such a sample for the next one of its writer here, or from other hosts."""
         def keep(fd: int) -> None:
-            if self._stopped or port.inbox.ring.fd < 0:
+            if self._stopped or (isinstance(writer, WriterPort) and writer.inbox.ring.fd < 0):
                 os.close(fd)
             else:
-                self._spare.keep(port.topic, port, fd, memory.capacity_of(size), self._now_s())
+                self._spare.keep(topic, writer, fd, memory.capacity_of(size), self._now_s())
 
         return keep
 
@@ -248,6 +250,11 @@ class LargeSamples:
     def _store(self) -> Store:
         assert self.service is not None
         return self.service.store
+
+    @property
+    def _spare(self) -> SpareMemory:
+        assert self.service is not None
+        return self.service.spare
 
     # --- room
 
@@ -352,10 +359,9 @@ class LargeSamples:
         assert self.service is not None
         try:
             if self._store.find(large_id) is None:
-                fd = await self.service.bring(large_id, size, topic.spec.name, sources, urgent)
-                self._store.put(large_id, fd, size, topic.spec.name)
+                self._put(large_id, size, topic.spec.name,
+                          await self.service.bring(large_id, size, topic.spec.name, sources, urgent))
                 self._brought[large_id] = topic.spec.name, sender
-                self._sweep_s = SWEEP_SOON_S
             if not self._engine.add_large(large_id):
                 raise NoResources("as many large samples are here as there may be")
             self._missed.discard(large_id)
@@ -370,6 +376,13 @@ class LargeSamples:
                 pass  # the predicates look again, and want it anew if it still matters
         finally:
             self._bringing.pop(large_id, None)
+
+    def _put(self, large_id: int, size: int, topic: str, brought: Brought) -> None:
+        """Stores what was brought. Raises SpindleError."""
+        assert self.service is not None
+        spare = self._spare_of(topic, self.service.bringing, size) if brought.again else None
+        self._store.put(large_id, brought.fd, size, topic, spare)
+        self._sweep_s = SWEEP_SOON_S
 
     async def with_bytes(self, spec: TopicSpec, message: Message) -> Message | None:
         """A message of a history, when this node has the bytes of a large sample; one that is too large for a slot
@@ -417,8 +430,8 @@ class LargeSamples:
         large_id, size = entry_of(entry)
         try:
             if self._store.find(large_id) is None:
-                fd = await self.service.bring(large_id, size, topic, sources, delivered=True)
-                self._store.put(large_id, fd, size, topic)
+                self._put(large_id, size, topic,
+                          await self.service.bring(large_id, size, topic, sources, delivered=True))
                 self._brought[large_id] = topic, -1
             if not self._larges.add(large_id):
                 raise NoResources("as many large samples are here as there may be")
@@ -477,6 +490,8 @@ class LargeSamples:
             held = self._store.find(large_id)
             if held is not None and held.topic == topic and self._larges.drop(large_id):
                 self._forget(large_id)
+        if self.service is not None:
+            self._spare.topic_ended(topic)
 
     def _delivered(self, large_id: int) -> None:
         """Of an own one: it is on its way no more."""
@@ -510,7 +525,6 @@ class LargeSamples:
         self._stopped = True
         if self._sweep is not None:
             self._sweep.cancel()
-        self._spare.clear()
         for _, _, task in self._bringing.values():
             task.cancel()
         for queue in self._waiting.values():
@@ -520,7 +534,7 @@ class LargeSamples:
 
     def status(self) -> dict[str, Any]:
         """Fit for JSON."""
-        held = self._store.bytes_held if self.service is not None else 0
-        return {"bytes": held, "samples": len(self._store.ids()) if self.service is not None else 0,
-                "spare_bytes": self._spare.bytes_kept, "bringing": len(self._bringing),
+        here = self.service is not None
+        return {"bytes": self._store.bytes_held if here else 0, "samples": len(self._store.ids()) if here else 0,
+                "spare_bytes": self._spare.bytes_kept if here else 0, "bringing": len(self._bringing),
                 "on_the_way": sum(self._room.values())}

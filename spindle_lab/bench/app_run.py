@@ -6,8 +6,11 @@ nodes; daemons die with the parent like all other processes here; their CPU time
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -109,15 +112,21 @@ def process_resident_bytes(pid: int) -> int:
 
 
 class Daemons:
-    """The daemons of a run, all started at once. To be used as a context manager."""
+    """The daemons of a run, all started at once. To be used as a context manager. `apart`: as on hosts of their own,
+    between which it is TCP; each has the directory that directory_of() tells."""
 
     def __init__(
-        self, runtime_dir: Path, nodes: int, settings: dict[str, str] | None = None, *, first_id: int = 1
+        self, runtime_dir: Path, nodes: int, settings: dict[str, str] | None = None, *, first_id: int = 1,
+        apart: bool = False
     ) -> None:
         self.members: list[Daemon] = []
+        addresses = free_addresses(nodes) if apart else [""] * nodes
         try:
-            for node_id in range(first_id, first_id + nodes):
-                self.members.append(Daemon(node_id, runtime_dir, settings or {}))
+            for node_id, address in zip(range(first_id, first_id + nodes), addresses, strict=True):
+                network = {"network.listen": address, "network.contacts": json.dumps(addresses)} if apart else {}
+                directory = directory_of(runtime_dir, node_id, apart)
+                directory.mkdir(exist_ok=True)
+                self.members.append(Daemon(node_id, directory, {**(settings or {}), **network}))
             for daemon in self.members:
                 daemon.wait_ready()
         except BaseException:
@@ -136,6 +145,20 @@ class Daemons:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def directory_of(runtime_dir: Path, node_id: int, apart: bool) -> Path:
+    """In which the sockets of a node are."""
+    return runtime_dir / str(node_id) if apart else runtime_dir
+
+
+def free_addresses(count: int) -> list[str]:
+    """On loopback, where nobody listens."""
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for sock in socks:
+            sock.bind(("127.0.0.1", 0))
+        return [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
 
 
 def daemon_settings(options: MulticastOptions) -> dict[str, str]:

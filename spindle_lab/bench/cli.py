@@ -168,10 +168,11 @@ def links(rounds: int, as_json: bool) -> None:
 @click.option("--count", type=click.IntRange(1, 100_000), default=40, show_default=True, help="Samples of a run.")
 @click.option("--peers/--no-peers", default=True, help="Beside iceoryx2 and cyclonedds, where they are installed.")
 @click.option("--paced/--no-paced", default=True, help="And what small messages notice of it.")
+@click.option("--apart", is_flag=True, help="Nodes as on hosts of their own: TCP on loopback, beside one stream.")
 @click.option("--repeat", type=click.IntRange(1, 100), default=3, show_default=True, help="Runs; the median is shown.")
 @json_option
 def large(
-    nodes: int, megabytes: int, count: int, peers: bool, paced: bool, repeat: int, as_json: bool
+    nodes: int, megabytes: int, count: int, peers: bool, paced: bool, apart: bool, repeat: int, as_json: bool
 ) -> None:
     """Large samples, filled and read in place, beside what copying memory takes and beside small messages."""
     from spindle_lab.bench import large as large_module
@@ -179,7 +180,8 @@ def large(
     show(
         failing_clearly(
             lambda: large_module.run(
-                nodes, megabytes * large_module.MB, count, repeat=repeat, peers=peers, paced=paced
+                nodes, megabytes * large_module.MB, count, repeat=repeat, peers=peers and not apart, paced=paced,
+                apart=apart
             )
         ),
         as_json,

@@ -9,6 +9,9 @@ of the cache, measured before and after: a copy reads each byte once and writes 
 read once at each node. And what becomes of the latency of a paced topic of small messages when samples move beside it
 at half the rate that they can have.
 
+With the nodes apart, each as on a host of its own, what there is to compare with is one stream over TCP: each sample
+leaves its host once, and goes on from host to host.
+
 Rules: nothing may be lost or different, or the run has failed. The first samples don't count: they find memory that the
 machine has not looked at for long.
 """
@@ -23,7 +26,7 @@ from typing import Any
 
 from spindle_core.slices import ask_for_short_slices
 from spindle_lab.bench import memcpy, pacing
-from spindle_lab.bench.app_run import Daemons
+from spindle_lab.bench.app_run import Daemons, directory_of
 from spindle_lab.bench.channel import Channel
 from spindle_lab.bench.crew import BenchFailed, Crew
 from spindle_lab.bench.doorbell import percentiles_us
@@ -108,11 +111,13 @@ PARTS = {"writer": write_samples, "reader": read_samples, "small writer": write_
 # ---- the runs --------------------------------------------------------------------------------------------------------
 
 
-def parts_of(nodes: int, size: int, api: str, runtime_dir: str) -> list[dict[str, Any]]:
+def parts_of(nodes: int, size: int, api: str, runtime_dir: str, apart: bool = False) -> list[dict[str, Any]]:
     """The readers, and behind them the writer."""
-    common = {"api": api, "nodes": nodes, "size": size, "runtime_dir": runtime_dir}
-    readers = [{**common, "part": "reader", "node": rank + 1} for rank in range(nodes)]
-    return [*readers, {**common, "part": "writer", "node": 1}]
+    def part(name: str, node: int) -> dict[str, Any]:
+        return {"api": api, "nodes": nodes, "size": size, "part": name, "node": node,
+                "runtime_dir": str(directory_of(Path(runtime_dir), node, apart))}
+
+    return [*(part("reader", rank + 1) for rank in range(nodes)), part("writer", 1)]
 
 
 def go(crew: Crew, orders: list[dict[str, Any]], timeout_s: float) -> list[dict[str, Any]]:
@@ -156,12 +161,12 @@ def stream(crew: Crew, nodes: int, size: int, count: int) -> dict[str, Any]:
     }
 
 
-def run_ours(nodes: int, size: int, count: int) -> dict[str, Any]:
+def run_ours(nodes: int, size: int, count: int, apart: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         path = Path(directory)
         settings = {"topics.large_capacity": str(max(256 << 20, 3 * size))}
-        parts = parts_of(nodes, size, "spindle", directory)
-        with Daemons(path, nodes, settings) as daemons, Crew("large", parts) as crew:
+        parts = parts_of(nodes, size, "spindle", directory, apart)
+        with Daemons(path, nodes, settings, apart=apart) as daemons, Crew("large", parts) as crew:
             get_ready(crew)
             before_s = sum(one.cpu_s() for one in daemons.members)
             result = stream(crew, nodes, size, count)
@@ -183,17 +188,17 @@ def run_peer(api: str, nodes: int, size: int, count: int) -> dict[str, Any]:
     return result
 
 
-def run_paced(nodes: int, size: int, samples_per_s: float, seconds: float, rate: float) -> dict[str, Any]:
+def run_paced(nodes: int, size: int, samples_per_s: float, seconds: float, rate: float, apart: bool) -> dict[str, Any]:
     """The paced topic alone, and beside samples at half of what they can have."""
     count, gap_s = int(seconds * rate), 1.0 / rate
     large_gap_s = 2.0 / samples_per_s
     n_large = max(2, int(seconds / large_gap_s))
     with tempfile.TemporaryDirectory(prefix="spindle-bench-") as directory:
         path = Path(directory)
-        configs = parts_of(nodes, size, "spindle", directory)
+        configs = parts_of(nodes, size, "spindle", directory, apart)
         small = [{**one, "part": f"small {one['part']}"} for one in configs]
         settings = {"topics.large_capacity": str(max(256 << 20, 3 * size))}
-        with Daemons(path, nodes, settings), Crew("large", configs + small) as crew:
+        with Daemons(path, nodes, settings, apart=apart), Crew("large", configs + small) as crew:
             get_ready(crew)
             found = []
             first = 0
@@ -220,25 +225,35 @@ def copy_rate() -> float:
     return float(measure(memcpy.RING_SIZES[-1], memcpy.RING_SIZES[-1], memcpy.KIB * 4, int(0.3e9)))
 
 
+def stream_rate() -> float:
+    """Bytes a second of one stream over TCP on loopback, the better of iperf3's, where that is installed, and ours."""
+    from spindle_lab.bench import stream as streams
+
+    return float(streams.run_once()["bytes_per_s"])
+
+
 def run(nodes: int = 3, size: int = 100 * MB, count: int = 40, *, repeat: int = 3, peers: bool = True,
-        paced: bool = True, seconds: float = 5.0) -> dict[str, Any]:
-    """The median of `repeat` runs, each between two copies. Raises BenchFailed."""
+        paced: bool = True, seconds: float = 5.0, apart: bool = False) -> dict[str, Any]:
+    """The median of `repeat` runs, each between two copies; `apart`, two streams over TCP. Raises BenchFailed."""
     size = size // 8 * 8
-    copies, runs = [copy_rate()], []
+    beside = stream_rate if apart else copy_rate
+    rates, runs = [beside()], []
     for _ in range(repeat):
-        runs.append(run_ours(nodes, size, count))
-        copies.append(copy_rate())
+        runs.append(run_ours(nodes, size, count, apart))
+        rates.append(beside())
     runs.sort(key=lambda one: one["bytes_per_s"])
     middle = runs[len(runs) // 2]
-    copy = statistics.median(copies)
-    result: dict[str, Any] = {
-        "nodes": nodes, "size": size, "count": count, "repeat": repeat,
-        "memcpy_cold_bytes_per_s": round(copy), **middle,
-        "ratio_of_memcpy_each_node": round(middle["bytes_per_s"] / copy, 3),
-        "ratio_of_memcpy": round(middle["bytes_read_per_s"] / copy, 3),
-    }
+    rate = statistics.median(rates)
+    result: dict[str, Any] = {"nodes": nodes, "size": size, "count": count, "repeat": repeat, "apart": apart}
+    if apart:
+        result |= {"stream_bytes_per_s": round(rate), **middle,
+                   "ratio_of_stream_each_node": round(middle["bytes_per_s"] / rate, 3)}
+    else:
+        result |= {"memcpy_cold_bytes_per_s": round(rate), **middle,
+                   "ratio_of_memcpy_each_node": round(middle["bytes_per_s"] / rate, 3),
+                   "ratio_of_memcpy": round(middle["bytes_read_per_s"] / rate, 3)}
     if paced:
-        result["paced"] = run_paced(nodes, size, middle["samples_per_s"], seconds, 1000.0)
+        result["paced"] = run_paced(nodes, size, middle["samples_per_s"], seconds, 1000.0, apart)
     for api in PEERS if peers else ():
         if why := missing(api):
             result[api] = why

@@ -72,7 +72,7 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     yield "large samples", [hex(one) for one in node.large.store.ids()
                             if (held := node.large.store.find(one)) is not None and held.topic in names]
     yield "large samples on their way", [*table.larges._own, *table.larges._room, *table.larges._bringing]
-    yield "memory of large samples for the next ones", table.larges._spare.bytes_kept
+    yield "memory of large samples for the next ones", node.large.spare.bytes_kept
     # A wish that the view fulfils is kept until the next view: an older one may still be on its way to the leader.
     yield "wishes of its own", [
         one for one in machine._own.values() if not fulfilled(view, machine.me.node_id, one)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import gc
 import os
 from collections import Counter
@@ -70,11 +69,12 @@ def sealed(content: bytes) -> int:
     return fd
 
 
-def content_of(fd: int) -> bytes:
-    """What is in a sealed sample; closes it."""
+def content_of(fd: int, size: int = -1) -> bytes:
+    """What is in a sample that nobody can change; closes it. `size`: unless it is that of its memory."""
     try:
-        assert fcntl.fcntl(fd, fcntl.F_GET_SEALS) & memory.SEALS == memory.SEALS
-        return os.pread(fd, os.fstat(fd).st_size, 0)
+        size = os.fstat(fd).st_size if size < 0 else size
+        memory.check(fd, size)
+        return os.pread(fd, size, 0)
     finally:
         os.close(fd)
 
@@ -87,9 +87,9 @@ def pattern(size: int, seed: int = 0) -> bytes:
 
 async def bring(node: Node, large_id: int, size: int, sources: Sequence[int], urgent: bool = False) -> bytes:
     """Has a node bring it and keep it; what it then has."""
-    fd = await node.large.bring(large_id, size, TOPIC, sources, urgent)
-    node.large.store.put(large_id, fd, size, TOPIC)
-    return content_of(node.large.store.open(large_id))
+    brought = await node.large.bring(large_id, size, TOPIC, sources, urgent)
+    node.large.store.put(large_id, brought.fd, size, TOPIC)
+    return content_of(node.large.store.open(large_id), size)
 
 
 async def until(condition: Callable[[], Any]) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from spindle.errors import ConfigError, SampleMissing, SampleUnfit
-from spindle.large import giver, handing
+from spindle.large import giver, handing, memory
 from spindle.node.node import Node
 from tests.spindle.large.group import TOPIC, bring, content_of, pattern, run_on_hosts, sealed, until
 
@@ -71,11 +72,31 @@ def test_several_who_want_one_share_the_way(runtime_dir: Path, hosts: list[list[
             await two.large.bring(7, 9, TOPIC, [1])
         wants.pop().cancel()
         one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
-        fds = await asyncio.gather(*wants)
-        assert len(set(fds)) == 2 and [content_of(fd) for fd in fds] == [pattern(SIZE)] * 2
+        fds = [one.fd for one in await asyncio.gather(*wants)]
+        assert len(set(fds)) == 2 and [content_of(fd, SIZE) for fd in fds] == [pattern(SIZE)] * 2
         assert two.large.bringing.find(7) is None  # it is the caller's to keep
 
     run_on_hosts(runtime_dir, hosts, body)
+
+
+@pytest.mark.slow
+@kinds
+def test_who_has_made_memory_may_use_it_again(runtime_dir: Path, hosts: list[list[int]]) -> None:
+    """Goal: of a sample that came over the network this is who brought it; of one that was handed over, its giver."""
+    async def body(one: Node, two: Node, _three: Node) -> None:
+        closed, _ = memory.close(memory.make_closable(SIZE))
+        one.large.store.put(7, closed, SIZE, TOPIC)
+        apart = len(hosts) > 1
+        fd, again = await two.large.bring(7, SIZE, TOPIC, [1])
+        assert again == apart and memory.is_closed(fd)
+        two.large.spare.keep(TOPIC, two.large.bringing, fd, memory.capacity_of(SIZE), 0.0)
+        one.large.store.drop(7)
+        one.large.store.put(8, sealed(pattern(SIZE)), SIZE, TOPIC)
+        with patch.object(memory, "make_closable", side_effect=AssertionError("there is memory")):
+            assert await bring(two, 8, SIZE, [1]) == pattern(SIZE)
+        assert two.large.spare.bytes_kept == (0 if apart else memory.capacity_of(SIZE))
+
+    run_on_hosts(runtime_dir, hosts, body, large_capacity=4 * SIZE)
 
 
 @pytest.mark.slow
@@ -101,7 +122,8 @@ def test_what_nobody_wants_any_more_is_brought_no_more(runtime_dir: Path, hosts:
 def test_what_is_here_is_brought_from_nowhere(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, _two: Node, _three: Node) -> None:
         one.large.store.put(7, sealed(b"bytes"), 5, TOPIC)
-        assert content_of(await one.large.bring(7, 5, TOPIC, [])) == b"bytes"
+        fd, again = await one.large.bring(7, 5, TOPIC, [])
+        assert content_of(fd) == b"bytes" and not again
         with pytest.raises(SampleUnfit, match="has 5 bytes here, not 6"):
             await one.large.bring(7, 6, TOPIC, [])
         with pytest.raises(ConfigError, match="1 to 4294967296 bytes"):

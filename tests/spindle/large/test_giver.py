@@ -140,7 +140,7 @@ def test_a_filling_that_becomes_the_stores_is_given_on(asker: Asker) -> None:
 def test_a_filling_that_is_whole_and_closed_is_waited_for(asker: Asker) -> None:
     filling = asker.fill(7, 100)
     filling.fill(asker, memoryview(pattern(100)))
-    filling.seal()
+    filling.complete()
     asker.store.put(8, filling.open(), 100, "images")
     filling.end("")
     asker.ask(WANT, 1, size=100)

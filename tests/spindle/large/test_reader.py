@@ -196,7 +196,7 @@ def test_a_source_that_comes_too_late_fills_nothing() -> None:
 
 
 def content_of_unsealed(filling: Filling) -> bytes:
-    filling.seal()
+    filling.complete()
     return content_of(filling.open())
 
 

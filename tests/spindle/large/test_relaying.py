@@ -43,7 +43,7 @@ class Source:
     def whole(self) -> None:
         """All of it has come."""
         self.comes(SIZE)
-        self.filling.seal()
+        self.filling.complete()
         self.node.large.store.put(self.filling.large_id, self.filling.open(), SIZE, TOPIC)
         self.end()
 
@@ -216,7 +216,7 @@ def test_one_that_has_nothing_yet_holds_up_no_other(runtime_dir: Path) -> None:
             await until(lambda: [wanted.large_id for wanted in giver._wanted] == [7])
             waits.whole()
             assert await first == CONTENT
-            os.close(await fourth)
+            os.close((await fourth).fd)
 
     run_on_hosts(runtime_dir, [[1], [2]], body)
 
@@ -238,7 +238,7 @@ def test_so_much_is_brought_at_once_and_no_more(runtime_dir: Path) -> None:
             for source in sources:
                 source.whole()
             assert await asyncio.gather(*wants) == [CONTENT] * 5
-            os.close(await again)
+            os.close((await again).fd)
             assert two.large.bringing._turns.bytes_taken == 0
         finally:
             for source in sources:

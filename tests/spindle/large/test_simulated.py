@@ -35,7 +35,7 @@ def test_nodes_of_one_host_bring_samples_in_the_simulator(seed: int) -> None:
             if other == node.node_id or node.large.store.find(wanted) is not None:
                 continue
             try:
-                fd = await node.large.bring(wanted, SIZE, TOPIC, [other, *range(1, 4)])
+                fd, _ = await node.large.bring(wanted, SIZE, TOPIC, [other, *range(1, 4)])
             except SpindleError:  # its node was killed, and is in another life now
                 continue
             assert os.pread(fd, SIZE, 0) == pattern(SIZE, wanted)

@@ -110,6 +110,13 @@ def test_a_writer_that_ends(spare: SpareMemory) -> None:
     assert [first_byte(spare, topic, THEIRS) for topic in "ab"] == [2, 2]
 
 
+def test_a_topic_that_ends(spare: SpareMemory) -> None:
+    for topic in "ab":
+        spare.keep(topic, MINE, memory_that_was(1), CAPACITY, 0.0)
+    spare.topic_ended("a")
+    assert [first_byte(spare, topic, MINE) for topic in "ab"] == [-1, 1]
+
+
 def test_one_that_is_given_up_leaves_nothing() -> None:
     before = descriptors_of(os.getpid())
     spare = SpareMemory(CAPACITY)

@@ -143,7 +143,7 @@ def test_bytes_that_nobody_has_any_more_are_said_to_be_lost(runtime_dir: Path, m
         assert take(first_reader, 6) == written
         bring, asked = NodeLarge.bring, []
 
-        async def gone(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> int:
+        async def gone(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> Any:
             asked.append(large_id)
             assert says == {"delivered": True}  # else who has it not any more would be waited for
             if len(asked) == 2:
@@ -166,7 +166,7 @@ def test_who_can_not_take_bytes_of_a_history_tries_again(runtime_dir: Path, monk
         assert take(first_reader, 1) == [sample(0, 100_000)]
         bring, asked = NodeLarge.bring, []
 
-        async def short(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> int:
+        async def short(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> Any:
             asked.append(large_id)
             if len(asked) < 3:
                 raise OSError(errno.EMFILE, "on purpose")
@@ -192,7 +192,7 @@ def test_bytes_of_a_history_that_are_out_of_reach_are_asked_for_again(
         assert take(first_reader, 2) == written
         bring, asked = NodeLarge.bring, []
 
-        async def broken(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> int:
+        async def broken(self: NodeLarge, large_id: int, size: int, topic: str, *more: Any, **says: Any) -> Any:
             asked.append(large_id)
             if len(asked) <= breaks:
                 raise SampleMissing("on purpose")
