@@ -178,8 +178,9 @@ class Cluster:
         self.kept = [*getattr(self, "kept", []), cursor]
         return reader
 
-    def writer(self, node: int, topic_id: int = 1, *, slots: int = 16, size_max: int = 64) -> InboxWriter:
-        """A writer of a topic on one node (0-based)."""
+    def writer(self, node: int, topic_id: int = 1, *, slots: int = 16, size_max: int = 64, keep: bool = False
+               ) -> InboxWriter:
+        """A writer of a topic on one node (0-based). keep: what is in doubt."""
         engine = self.engines[node]
         inbox = Inbox(size_max, slots, 7)
         engine.add_inbox(topic_id, inbox)
@@ -190,4 +191,5 @@ class Cluster:
             os.dup(inbox.their_fd),
             Mapping.attach(os.dup(engine.bell.fd)),
             os.dup(engine.bell_fd),
+            keep,
         )

@@ -512,6 +512,23 @@ def test_what_the_node_has_taken_over_is_in_doubt_until_all_have_it() -> None:
     assert writer.unacknowledged() == []
 
 
+def test_who_keeps_what_is_in_doubt_waits_until_all_have_it() -> None:
+    """Goal: no slot is used again whose message may have to be sent once more. Method: the node takes all over that the
+    inbox has room for, and nobody else has it yet."""
+    cluster = Cluster(2, window=64)
+    writer = cluster.writer(0, slots=8, keep=True)
+    written = [b"%d" % k for k in range(8)]
+    writer.write_many(written, timeout_s=0)
+    cluster.engines[0].step_once()
+    assert writer.consumed == 8
+    with pytest.raises(WriteTimeout):
+        writer.write(b"8", timeout_s=0)
+    assert [payload for _, _, payload, _ in writer.unacknowledged()] == written
+    cluster.settle()
+    cluster.engines[0].step_once()
+    writer.write(b"8", timeout_s=0)
+
+
 def test_what_a_claim_is_written_over_is_told_as_gone() -> None:
     """Goal: payloads in doubt are those that were written. An inbox of five messages has a ring of eight slots: the
     ninth message is written where the first one was, and not earlier.
