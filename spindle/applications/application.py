@@ -129,7 +129,9 @@ class Application(Operators):
         self._ended = False
         self._ports = OpenPorts(all_apps, str(self), permissions, self.quota, self._close_port)
         self._room = Room(REQUESTS_AT_ONCE)
-        self._larges = ApplicationLarges(self._node, self._ports, self.quota, self._room)
+        self._larges = ApplicationLarges(
+            self._node, self._ports, self.quota, self._room,
+            permissions.peer.uid if isinstance(permissions.peer, PeerCredentials) else None)
         self._links = ApplicationLinks(self._node.links, permissions, self.quota, self._within, self.send)
         self._tasks: set[asyncio.Task[None]] = set()
         config = self._node.config

@@ -42,7 +42,8 @@ class _Made:
 class ApplicationLarges:
     """See the module's text."""
 
-    def __init__(self, node: Node, ports: OpenPorts, quota: Quota | None, room: Room) -> None:
+    def __init__(self, node: Node, ports: OpenPorts, quota: Quota | None, room: Room, user: int | None) -> None:
+        self._user = user  # of this host; None: the application is elsewhere, and the node writes and reads for it
         self._larges, self._check_descriptors = node.large_samples, node.check_descriptors
         self._ports, self._quota, self._room = ports, quota, room
         self._made: dict[int, _Made] = {}
@@ -66,7 +67,8 @@ class ApplicationLarges:
         try:
             # It may wait for a sample of this application, whose pieces and hand-over are still to be read.
             with self._room.left():
-                fd = await self._larges.make(port.writer, spec, wanted.size, min(wanted.timeout_ms / 1000, WAIT_S_MAX))
+                fd = await self._larges.make(port.writer, self._user, spec, wanted.size,
+                                             min(wanted.timeout_ms / 1000, WAIT_S_MAX))
         finally:
             self._making -= 1
         if fd is None:
@@ -121,7 +123,7 @@ class ApplicationLarges:
         del self._made[wanted.number]
         if self._quota is not None:
             self._quota.give_region(made.size)
-        self._larges.hand_over(port.writer, wanted.number, made.fd, made.size)
+        self._larges.hand_over(port.writer, self._user, wanted.number, made.fd, made.size)
         return pb.Reply(done=pb.Done()), []
 
     def drop(self, wanted: pb.DropLarge) -> tuple[pb.Reply, list[int]]:
@@ -136,7 +138,7 @@ class ApplicationLarges:
         port = self._ports.get(wanted.port)
         if port.reader is None:
             raise SpindleError(f"{self._ports.label} has no open reader {wanted.port}")
-        found = self._larges.open(port.topic, wanted.id)
+        found = self._larges.open(port.topic, wanted.id, self._user)
         if found is None:
             return pb.Reply(number=number, large_opened=pb.LargeOpened()), []
         return pb.Reply(number=number, large_opened=pb.LargeOpened(size=found[1])), [found[0]]

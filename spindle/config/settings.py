@@ -543,6 +543,12 @@ class NodeConfig:
         named in [access] nodes. The right to attach as an application isn't enough."""
         return uid in (os.geteuid(), 0) or any(uid_of_name_or_number(user) == uid for user in self.node_users)
 
+    @property
+    def is_for_its_user_alone(self) -> bool:
+        """No other user of this host may attach, or be a node, but root, who may do everything anyway."""
+        return not self.allow_gids and not self.allow_users and not self.node_users and not (
+            set(self.allow_uids) - {os.geteuid(), 0})
+
     def admits(self, uid: int, gids: Iterable[int]) -> bool:
         """True if a process with these credentials (of the socket's peer) may attach."""
         if uid == os.geteuid() or uid in self.allow_uids:

@@ -139,7 +139,7 @@ class Bringing:
     def _memory_for(self, topic: str, size: int) -> int:
         """To be filled from another host. Raises NoResources."""
         fd = self._spare.take(topic, self, memory.capacity_of(size))
-        return fd if fd >= 0 else memory.make_closable(size)
+        return fd if fd >= 0 else self._spare.make(size)
 
     async def _from_any(self, bring: _Bring) -> Brought:
         filling = bring.filling

@@ -70,12 +70,12 @@ class Filling:
         return True
 
     def complete(self) -> None:
-        """It is all there: nobody writes into it any more. Raises SampleUnfit, NoResources."""
+        """It is all there: nobody writes into it any more. Raises SampleUnfit; then nothing is there."""
         with self._lock:
             if not self.ended and not self.whole:
-                filled, self._fd = self._fd, -1
+                filled, self._fd, reached, self.reached = self._fd, -1, self.reached, 0
                 self._fd, self.again = memory.close(filled)
-                self.whole = True
+                self.reached, self.whole = reached, True
 
     def open(self) -> int:
         """A descriptor of its own, to read what is there. Raises SampleMissing, NoResources."""
@@ -87,7 +87,7 @@ class Filling:
     def open_sealed(self) -> int:
         """The same, for nodes of other users; of one that is whole. Raises SampleUnfit, too."""
         with self._lock:
-            if self.again and self._fd >= 0:
+            if self._fd >= 0:
                 memory.seal_closed(self._fd)
                 self.again = False
         return self.open()

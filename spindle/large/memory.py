@@ -9,8 +9,12 @@ Whoever has its descriptor may map it without a copy and needn't trust whoever f
   more: it grants a lease to write (F_WRLCK) to the only description there is. So it makes no difference who died,
   hangs, or keeps a mapping for good.
 
-The owner's user is the one that the node runs as, which is trusted on this host (SECURITY.md). Nodes of other users,
-who can't ask for a lease, get memory that is sealed.
+The owner's user is the one that the node runs as, which is trusted on this host (SECURITY.md). Closed memory is for
+that user's programs alone. A lease doesn't tell of pages that somebody has given to the kernel (io_uring's buffers,
+udmabuf), through which a program of another user could still write; F_SEAL_WRITE waits for these. So what such a
+program fills or reads is sealed, and what a node of another user gets, which can't ask for a lease. A reader that gives
+pages to the kernel (vmsplice, MSG_ZEROCOPY) must keep its array until the kernel needs them no more, as with any memory
+of its own that is freed.
 
 Rules:
 - What is unchangeable is found by asking the kernel, never by what a giver says.
@@ -37,6 +41,7 @@ PIECE_BYTES = 256 << 10  # of one on its way between a node and an application e
 REUSED_MIN = 1 << 20  # bytes of a sample whose memory is used again: making less costs no more than asking
 _GRAIN = 2 << 20  # bytes of a huge page
 _OWNER_WRITES = 0o644
+LEASED_MAX = 10_000  # tries to open what somebody asks about, which takes microseconds
 
 
 def make(size: int) -> int:
@@ -65,10 +70,11 @@ def make_closable(size: int) -> int:
         counted = open_to_write(made)
     except SpindleError:  # there is no /proc: it will be sealed
         return made
-    os.close(made)
     # The kernel counts who writes from open() on, and not the description that memfd_create() has made. So memory that
     # only such a one can write has another mode.
-    os.fchmod(counted, _OWNER_WRITES)
+    os.close(made)
+    with contextlib.suppress(OSError):
+        os.fchmod(counted, _OWNER_WRITES)
     return counted
 
 
@@ -124,12 +130,12 @@ def seal(fd: int) -> None:
 def close(fd: int) -> tuple[int, bool]:
     """Ends writing to what make_closable() has made, by this descriptor and by everybody else: a descriptor to read it,
     and whether it may be used again. It is sealed, and may not, where somebody still has a description that can write
-    but no mapping. Takes over the descriptor. Raises SampleUnfit while it is mapped to be written, NoResources."""
+    but no mapping, or no descriptor is left. Takes over the descriptor. Raises SampleUnfit while it is mapped to be
+    written."""
     try:
         reads = open_anew(fd)
-    except BaseException:
-        os.close(fd)
-        raise
+    except SpindleError:
+        return sealed(fd), False
     try:
         os.close(fd)
         if fcntl.fcntl(reads, fcntl.F_GET_SEALS) == SIZED and is_closed(reads):
@@ -141,9 +147,26 @@ def close(fd: int) -> tuple[int, bool]:
     return reads, False
 
 
+def sealed(fd: int) -> int:
+    """The descriptor, whose memory is sealed by now. Takes it over. Raises SampleUnfit."""
+    try:
+        seal(fd)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def is_sealed(fd: int) -> bool:
+    """For good."""
+    return fcntl.fcntl(fd, fcntl.F_GET_SEALS) & SEALS == SEALS
+
+
 def seal_closed(fd: int) -> None:
-    """Seals memory of which this user is the owner, through a descriptor that only reads. Raises SampleUnfit,
-    NoResources."""
+    """Seals memory of which this user is the owner, through a descriptor that only reads. Idempotent. Raises
+    SampleUnfit, NoResources."""
+    if is_sealed(fd):
+        return
     writes = open_to_write(fd)
     try:
         seal(writes)
@@ -184,7 +207,7 @@ def check(fd: int, size: int) -> None:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         raise SampleUnfit("a large sample must lie in a memfd; what came is something else") from None
-    if seals & SEALS != SEALS and (seals & SIZED != SIZED or not is_closed(fd)):
+    if seals & SIZED != SIZED or not (is_sealed(fd) or is_closed(fd) or is_sealed(fd)):  # it may become so meanwhile
         raise SampleUnfit("the memory of a large sample must be sealed (F_SEAL_WRITE, F_SEAL_SHRINK, F_SEAL_GROW, "
                           f"F_SEAL_SEAL), so that nobody can change it; this has {seals:#x} of {SEALS:#x}, and "
                           "somebody may write to it")
@@ -204,7 +227,12 @@ def open_to_write(fd: int) -> int:
 
 def _open(fd: int, how: int) -> int:
     try:
-        return os.open(f"/proc/self/fd/{fd}", how | os.O_CLOEXEC | os.O_NONBLOCK)  # a lease doesn't keep it waiting
+        for _ in range(LEASED_MAX):
+            with contextlib.suppress(BlockingIOError):  # it is being asked about: see _grants()
+                return os.open(f"/proc/self/fd/{fd}", how | os.O_CLOEXEC | os.O_NONBLOCK)
+        raise SampleMissing("a large sample can't be opened: somebody has a lease on it")
     except OSError as error:
+        if isinstance(error, SpindleError):
+            raise
         raise shortage(error, "a large sample") or SampleMissing(
             f"a large sample can't be opened: {error.strerror}; is /proc mounted?") from error

@@ -10,97 +10,107 @@ All calls are for any thread. Time is given: seconds of a clock that never goes 
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 import threading
 from collections.abc import Callable
 
-from spindle.errors import SpindleError
-from spindle.large.memory import is_free, open_to_write
+from spindle.errors import NoResources, SpindleError
+from spindle.large import memory
 
 KEEP_S = 5.0  # after a sample was dropped
-COUNT_MAX = 64  # of one writer
+COUNT_MAX = 32  # of a node: each has a descriptor
+_BUSY_MAX = 8  # that are asked about before one that is free
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class _Spare:
+    topic: str
+    writer: object
     fd: int  # only reads
     capacity: int
     since_s: float
 
 
 class SpareMemory:
-    """See the module's text. `bytes_max`: of one topic; beyond that the oldest goes."""
+    """See the module's text. `bytes_max`: of one topic; beyond that, and beyond COUNT_MAX, the oldest goes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._of: dict[tuple[str, object], list[_Spare]] = {}  # by topic and writer; the oldest first
+        self._spares: list[_Spare] = []  # the oldest first
 
     def keep(self, topic: str, writer: object, fd: int, capacity: int, now_s: float) -> None:
         """Takes over the descriptor."""
         with self._lock:
-            spares = self._of.setdefault((topic, writer), [])
-            spares.append(_Spare(fd, capacity, now_s))
-            while len(spares) > COUNT_MAX or self._bytes_of(topic) > self._bytes_max:
-                os.close(spares.pop(0).fd)
-                if not spares:
-                    del self._of[topic, writer]
+            self._spares.append(_Spare(topic, writer, fd, capacity, now_s))
+            if len(self._spares) > COUNT_MAX:
+                os.close(self._spares.pop(0).fd)
+            of_topic = [one for one in self._spares if one.topic == topic]
+            used = sum(one.capacity for one in of_topic)
+            for one in of_topic:
+                if used <= self._bytes_max:
                     break
+                self._drop(one)
+                used -= one.capacity
 
-    def _bytes_of(self, topic: str) -> int:
-        return sum(one.capacity for (name, _), spares in self._of.items() if name == topic for one in spares)
+    def _drop(self, one: _Spare) -> None:
+        self._spares.remove(one)
+        os.close(one.fd)
 
     def take(self, topic: str, writer: object, capacity: int) -> int:
         """A descriptor that can write, the only one of memory of this capacity; -1 if there is none yet."""
+        busy = 0
         with self._lock:
-            spares = self._of.get((topic, writer), [])
-            for one in spares:
-                if one.capacity != capacity or not is_free(one.fd):
+            for one in self._spares:
+                if one.topic != topic or one.writer is not writer or one.capacity != capacity:
                     continue
-                spares.remove(one)
-                if not spares:
-                    del self._of[topic, writer]
-                try:
-                    return open_to_write(one.fd)
-                except SpindleError:
-                    return -1
-                finally:
-                    os.close(one.fd)
+                if memory.is_free(one.fd):
+                    try:
+                        return memory.open_to_write(one.fd)
+                    except SpindleError:
+                        return -1
+                    finally:
+                        self._drop(one)
+                busy += 1
+                if busy == _BUSY_MAX:
+                    break
             return -1
+
+    def make(self, size: int) -> int:
+        """As memory.make_closable(); what waits here goes before that fails. Raises NoResources."""
+        try:
+            return memory.make_closable(size)
+        except NoResources:
+            self.clear()
+            return memory.make_closable(size)
 
     def let_go(self, before_s: float) -> None:
         """What waits since before that goes back to the kernel."""
-        with self._lock:
-            for key, spares in list(self._of.items()):
-                for one in [one for one in spares if one.since_s < before_s]:
-                    spares.remove(one)
-                    os.close(one.fd)
-                if not spares:
-                    del self._of[key]
+        self._end(lambda one: one.since_s < before_s)
 
     def writer_ended(self, writer: object) -> None:
         """It sends no more."""
-        self._end(lambda _, of: of is writer)
+        self._end(lambda one: one.writer is writer)
 
     def topic_ended(self, topic: str) -> None:
         """The node has no part in it any more."""
-        self._end(lambda name, _: name == topic)
-
-    def _end(self, which: Callable[[str, object], bool]) -> None:
-        with self._lock:
-            for key in [key for key in self._of if which(*key)]:
-                for one in self._of.pop(key):
-                    os.close(one.fd)
+        self._end(lambda one: one.topic == topic)
 
     def clear(self) -> None:
-        """Nothing is left here."""
-        self.let_go(math.inf)
+        """Nothing is left here: memory or descriptors have run out."""
+        self._end(lambda _: True)
+
+    def _end(self, which: Callable[[_Spare], bool]) -> None:
+        with self._lock:
+            for one in [one for one in self._spares if which(one)]:
+                self._drop(one)
 
     def __del__(self) -> None:
-        self.clear()  # its node was given up, not stopped
+        # Its node was given up, not stopped. Without the lock: it may have been held when this process was forked.
+        for one in self._spares:
+            os.close(one.fd)
 
     @property
     def bytes_kept(self) -> int:
         with self._lock:
-            return sum(one.capacity for spares in self._of.values() for one in spares)
+            return sum(one.capacity for one in self._spares)

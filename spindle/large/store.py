@@ -54,9 +54,9 @@ class Held:
             return memory.open_anew(self.fd)
 
     def open_sealed(self) -> int:
-        """The same, for nodes of other users, which can only believe seals. Raises SampleUnfit, too."""
+        """The same, for programs and nodes of other users. Raises SampleUnfit, too."""
         with self._lock:
-            if self._spare is not None and not self.ended:
+            if not self.ended:
                 memory.seal_closed(self.fd)
                 self._spare = None
         return self.open()

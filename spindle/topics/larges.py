@@ -113,10 +113,11 @@ class LargeSamples:
         limit = self._config.large_sample_max
         return min(limit, JOURNAL_SAMPLE_MAX) if spec.level is Level.LOGGED else limit
 
-    async def make(self, port: WriterPort, spec: TopicSpec, size: int, timeout_s: float) -> int | None:
-        """Memory for a sample of this writer, which counts for the topic until hand_over() or give_up(): a descriptor,
-        which must not be shared with anybody else; None if there was no room in time. Raises TopicLimit, NoResources.
-        """
+    async def make(self, port: WriterPort, user: int | None, spec: TopicSpec, size: int, timeout_s: float
+                   ) -> int | None:
+        """Memory for a sample of this writer, of a program of this user (None: the node fills it), which counts for the
+        topic until hand_over() or give_up(): a descriptor, which must not be shared with anybody else; None if there
+        was no room in time. Raises TopicLimit, NoResources."""
         self.check_size(spec, size)
         if not await self._take_room(spec.name, size, timeout_s):
             return None
@@ -125,36 +126,41 @@ class LargeSamples:
             if self._larges.room <= self._made + SPARE:
                 raise NoResources(f"topic {spec.name!r}: nearly as many large samples are at this node as there may be "
                                   f"({self._larges.count}); write on when some are delivered")
-            fd = self._memory_for(port, size)
+            fd = self._memory_for(port, user, size)
         except BaseException:
             self._give_room(spec.name, size)
             raise
         self._made += 1
         return fd
 
-    def _memory_for(self, port: WriterPort, size: int) -> int:
+    def _is_trusted(self, user: int | None) -> bool:
+        """A program of this user may have memory that isn't sealed: see spindle/large/memory.py."""
+        return user in (None, os.geteuid(), 0)
+
+    def _memory_for(self, port: WriterPort, user: int | None, size: int) -> int:
         """Of an earlier sample of this writer, if one is free. Raises NoResources."""
-        if size < memory.REUSED_MIN:
-            return memory.make_closable(size)
+        if size < memory.REUSED_MIN or not self._is_used_again(user):
+            return memory.make(size)
         capacity = memory.capacity_of(size)
         fd = self._spare.take(port.topic, port, capacity)
         if fd < 0 and self._store.bytes_held and self._now_s() - self._swept_s >= SWEEP_AGAIN_S:
             self._sweep_now()
             fd = self._spare.take(port.topic, port, capacity)
-        if fd >= 0:
-            return fd
-        try:
-            return memory.make_closable(size)
-        except NoResources:
-            self._spare.clear()
-            return memory.make_closable(size)
+        return fd if fd >= 0 else self._spare.make(size)
 
-    def hand_over(self, port: WriterPort, number: int, fd: int, size: int) -> None:
+    def _is_used_again(self, user: int | None) -> bool:
+        """What a program of this user fills is closed; else it is sealed at once, as others may have to get it so."""
+        return self._is_trusted(user) and self._config.is_for_its_user_alone
+
+    def hand_over(self, port: WriterPort, user: int | None, number: int, fd: int, size: int) -> None:
         """The memory that a writer has filled goes into the order when its slot comes, which names it by `number`.
         Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
         self._made -= 1
         try:
-            closed, again = memory.close(fd)
+            if self._is_used_again(user):
+                closed, again = memory.close(fd)
+            else:
+                closed, again = memory.sealed(fd), False
             spare = self._spare_of(port.topic, port, size) if again else None
             large_id, entry = self._keep(closed, size, port.topic, spare)
         except BaseException:
@@ -446,14 +452,14 @@ class LargeSamples:
 
     # --- for readers
 
-    def open(self, topic: str, large_id: int) -> tuple[int, int] | None:
-        """A descriptor to read a sample of this topic, and its size; None if the node has it no more. Raises
-        NoResources."""
+    def open(self, topic: str, large_id: int, user: int | None = None) -> tuple[int, int] | None:
+        """A descriptor to read a sample of this topic, and its size; None if the node has it no more. `user`: whose
+        program gets it, if not one of the node's own. Raises NoResources, SampleUnfit."""
         held = self._store.find(large_id)
         if held is None or held.topic != topic:
             return None
         try:
-            return held.open(), held.size
+            return held.open() if self._is_trusted(user) else held.open_sealed(), held.size
         except SampleMissing:
             return None
 

@@ -210,3 +210,12 @@ def test_nothing_slow_is_imported() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30
     ).stdout.split()
     assert not {"numpy", "asyncio", "tomllib", "tomli", "rich", "click", "google.protobuf", "difflib"} & set(loaded)
+
+
+def test_whether_other_users_may_come() -> None:
+    me = os.geteuid()
+    for alone in (NodeConfig(), NodeConfig(allow_uids=(me, 0)), NodeConfig(access_rules=())):
+        assert alone.is_for_its_user_alone
+    for more in ({"allow_uids": (me, me + 1)}, {"allow_gids": (0,)}, {"allow_users": ("somebody",)},
+                 {"node_users": ("somebody",)}):
+        assert not NodeConfig(**more).is_for_its_user_alone  # type: ignore[arg-type]

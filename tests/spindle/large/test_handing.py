@@ -152,7 +152,8 @@ def test_a_node_that_can_open_no_more_says_so(runtime_dir: Path, monkeypatch: py
 def test_a_node_of_another_user_is_handed_sealed_memory(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: it can't ask the kernel who may write, and gets what it need not ask of; a node of the same user can.
 
-    Method: of two samples that nobody has open to be written, one is asked for by a node that has another user.
+    Method: of samples that nobody has open to be written, two are asked for by a node that has another user: one of
+    a writer there, and one that another node has made.
     """
     def closed() -> int:
         fd, again = memory.close(memory.make_closable(memory.REUSED_MIN))
@@ -165,15 +166,16 @@ def test_a_node_of_another_user_is_handed_sealed_memory(runtime_dir: Path, monke
         return fcntl.fcntl(held.fd, fcntl.F_GET_SEALS) & memory.SEALS == memory.SEALS
 
     async def body(one: Node, two: Node) -> None:
-        for large_id in (7, 8):
-            one.large.store.put(large_id, closed(), memory.REUSED_MIN, TOPIC, os.close)
+        for large_id, spare in ((7, os.close), (8, os.close), (9, None)):
+            one.large.store.put(large_id, closed(), memory.REUSED_MIN, TOPIC, spare)
         os.close(await two.large.handing.ask(two._peers.connected[1], 7, memory.REUSED_MIN))
         assert not is_sealed(one, 7)
         user = os.geteuid()
         with monkeypatch.context() as patched:
             patched.setattr(os, "geteuid", lambda: user + 1)
-            os.close(await two.large.handing.ask(two._peers.connected[1], 8, memory.REUSED_MIN))
-        assert is_sealed(one, 8)
+            for large_id in (8, 9, 9):
+                os.close(await two.large.handing.ask(two._peers.connected[1], large_id, memory.REUSED_MIN))
+        assert is_sealed(one, 8) and is_sealed(one, 9)
 
     run_on_hosts(runtime_dir, [[1, 2]], body)
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from spindle.errors import ConfigError, SampleUnfit
+from spindle.errors import ConfigError, NoResources, SampleUnfit
 from spindle.large import memory
 
 SIZE = memory.REUSED_MIN
@@ -254,6 +254,27 @@ def test_who_opens_it_while_the_kernel_is_asked_kills_nobody() -> None:
     """The kernel tells a lease's holder by a signal, which would end it."""
     found = subprocess.run([sys.executable, "-c", LOOKING], capture_output=True, text=True, timeout=60, check=False)
     assert (found.returncode, found.stdout) == (0, "alive\n"), found.stderr
+
+
+def test_without_a_descriptor_it_is_sealed(made: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has filled a sample has no way back."""
+    def short(_fd: int) -> int:
+        raise NoResources("on purpose")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "open_anew", short)
+        closed, again = memory.close(os.dup(made))
+    assert not again
+    memory.check(closed, SIZE)
+    with pytest.raises(OSError):
+        os.pwrite(closed, b"x", 0)
+    os.close(closed)
+
+
+def test_what_is_sealed_can_be_sealed_again(closed: int) -> None:
+    for _ in range(2):
+        memory.seal_closed(closed)
+        assert memory.is_sealed(closed)
 
 
 def test_without_proc_it_is_sealed(monkeypatch: pytest.MonkeyPatch) -> None:

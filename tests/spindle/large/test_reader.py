@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pytest
 
-from spindle.errors import NoResources, SampleMissing
+from spindle.errors import NoResources, SampleMissing, SampleUnfit
 from spindle.large import memory
 from spindle.large import reader as reading
 from spindle.large.filling import Filling
@@ -81,6 +81,26 @@ def run(body: Callable[[Source], Awaitable[None]]) -> None:
 
     asyncio.run(inside())
     assert not Counter(descriptors_of(os.getpid())) - Counter(before)
+
+
+def test_what_can_not_be_closed_is_filled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: nobody takes for the sample what isn't in the memory that the next source fills."""
+    filling = Filling(7, SIZE, "images", lambda _: None)
+    assert filling.give_to("one") == 0 and filling.fill("one", memoryview(pattern(SIZE)))
+
+    def fails(fd: int) -> tuple[int, bool]:
+        os.close(fd)
+        raise SampleUnfit("on purpose")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(memory, "close", fails)
+        with pytest.raises(SampleUnfit):
+            filling.complete()
+    assert not filling.whole and filling.give_to("another") == 0
+    assert filling.fill("another", memoryview(pattern(SIZE, 1)))
+    filling.complete()
+    assert content_of(filling.open(), SIZE) == pattern(SIZE, 1)
+    filling.end("over")
 
 
 def test_pieces_become_the_sample() -> None:

@@ -25,6 +25,7 @@ from spindle.config.settings import NodeConfig
 from spindle.errors import NoResources, SampleMissing, SampleUnfit, refusal
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
+from spindle.large import memory
 from spindle.large.service import NodeLarge
 from spindle.topics.larges import SPARE, LargeSamples
 from spindle_core.errors import MessageTooLarge, WriteTimeout
@@ -446,3 +447,38 @@ def test_what_samples_lay_in_is_given_back_in_the_end(runtime_dir: Path, monkeyp
         take(reader, 2)
         wait_until(lambda: held(one) == 0)
         assert spare() == 0
+
+
+@pytest.mark.parametrize("who", ["the writer", "the reader", "others may attach"])
+def test_programs_of_other_users_get_sealed_memory(
+        runtime_dir: Path, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+    """Goal: they could change what they have given to the kernel, or seal nothing in time; so nobody but this user's
+    programs fills or reads what isn't sealed, and where others may come, all is sealed at once.
+
+    Method: the node takes the program for another user's when it makes memory, or when a reader opens it.
+    """
+    users: list[int | None] = []
+
+    def trusted(self: LargeSamples, user: int | None) -> bool:
+        users.append(user)
+        return {"the writer": False, "the reader": len(users) <= 2, "others may attach": True}[who]
+
+    monkeypatch.setattr(LargeSamples, "_is_trusted", trusted)
+    more = {"allow_uids": (65534,)} if who == "others may attach" else {}
+    with group(runtime_dir, 1, **more) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader = one.open_reader("t", keep_all=True, from_history=False)
+        writer = one.open_writer("t")
+        opener, opened = reader.log.opener, []
+
+        def noted(large_id: int) -> int:
+            fd = opener(large_id)
+            opened.append(memory.is_sealed(fd))
+            return fd
+
+        reader.log.opener = noted
+        writer.inbox.write(sample(1, MIB), timeout_s=20)
+        assert take(reader, 1) == [sample(1, MIB)]
+        assert opened == [True] and users and set(users) == {os.geteuid()}
+        wait_until(lambda: held(one) == 0)
+        assert one.status()["large"]["spare_bytes"] == 0
