@@ -13,8 +13,5 @@ cdef class Mapping:
     cdef readonly int fd          # -1 once closed
     cdef readonly bint writable
     cdef Py_ssize_t exports       # memoryviews alive: close() waits for none, it refuses to unmap under them
-    cdef bint alone               # children that are forked have it not
-    cdef uint32_t forks           # as it was then
 
-    cdef void lose_if_forked(self) noexcept
     cdef uint64_t populate(self, uint64_t offset, uint64_t size) except? 0

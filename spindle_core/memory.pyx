@@ -49,7 +49,7 @@ cdef extern from "pthread.h" nogil:
 
 cdef extern from "sys/mman.h" nogil:
     int madvise(void *address, size_t size, int advice)
-    const int MADV_DONTFORK, MADV_DONTNEED, MADV_HUGEPAGE
+    const int MADV_DONTNEED, MADV_HUGEPAGE
 
 cdef extern from *:
     ctypedef char volatile_char "volatile char"
@@ -159,7 +159,6 @@ cdef class Mapping:
         self.fd = -1
         self.size = 0
         self.exports = 0
-        self.alone = False
 
     def __init__(self):
         raise TypeError("use Mapping.create(name, size), attach(fd) or private(size)")
@@ -278,20 +277,6 @@ cdef class Mapping:
                 collapse(self.base, whole)   # as much as there is: the rest is populated below
         self.populate(0, size)
 
-    def keep_from_children(self):
-        """Processes that are forked from now on don't have it: one that lives on would keep it writable. There its
-        views are gone, as of what is closed. Until it becomes private. OSError."""
-        if self.base == NULL:
-            raise ValueError("the mapping is closed")
-        if madvise(self.base, self.size, MADV_DONTFORK):
-            raise OSError(errno, f"a mapping can't be kept from children: {os.strerror(errno)}")
-        self.alone, self.forks = True, forks
-
-    cdef void lose_if_forked(self) noexcept:
-        """In a child that has it not, something else may be mapped there by now."""
-        if self.alone and self.forks != forks:
-            self.base = NULL
-
     def become_private(self):
         """Views of it stay valid, and what is written through them from now on nobody else sees: in place of the shared
         memory they have a private copy of it, made page by page when it is written. What was shared can be sealed then.
@@ -299,7 +284,6 @@ cdef class Mapping:
         close_descriptor(). OSError if the system refuses."""
         cdef int reads
         cdef void *p
-        self.lose_if_forked()
         if self.base == NULL or self.fd < 0:
             raise ValueError("the mapping is closed")
         try:
@@ -311,7 +295,6 @@ cdef class Mapping:
             os.close(reads)
         if p == MAP_FAILED:
             raise OSError(errno, f"mmap of {self.size} private bytes failed")
-        self.alone = False
         self.close_descriptor()
 
     def close_descriptor(self):
@@ -326,7 +309,6 @@ cdef class Mapping:
         return memoryview(self)
 
     def __getbuffer__(self, Py_buffer *buffer, int flags):
-        self.lose_if_forked()
         if self.base == NULL:
             raise ValueError("the mapping is closed")
         if flags & 1 and not self.writable:  # PyBUF_WRITABLE
@@ -352,14 +334,12 @@ cdef class Mapping:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-        self.lose_if_forked()
         if self.base != NULL and self.exports == 0:
             munmap(self.base, self.size)
             self.base = NULL
 
     def __dealloc__(self):
         # Not os.close(), here and elsewhere: at the end of an interpreter that may be gone already.
-        self.lose_if_forked()
         if self.base != NULL:
             munmap(self.base, self.size)
             self.base = NULL

@@ -62,7 +62,6 @@ class LargeWriter:
     def _make_ready(self, memory: Mapping, size: int) -> None:
         """Has its pages there, which is this process's work and not the node's. Raises NoResources."""
         try:
-            memory.keep_from_children()
             memory.make_ready(size)
         except OSError as error:
             self.drop(memory)

@@ -82,7 +82,6 @@ class KeptLarges:
             self._bytes += size
         try:
             memory = Mapping.attach(sample_memory.make(size), writable=True)
-            memory.keep_from_children()
             memory.make_ready(size)
         except BaseException as error:
             self._give(size)

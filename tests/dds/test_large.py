@@ -7,8 +7,6 @@ in common shows by what is written through an old view, or by where an array lie
 """
 
 import gc
-import os
-import signal
 from dataclasses import dataclass
 
 import numpy as np
@@ -252,27 +250,6 @@ def test_a_writer_gets_its_memory_back(participant, monkeypatch) -> None:
         writer.write(image(number))
         take(reader)
     assert len(new) == before
-
-
-def test_a_program_forks_while_it_fills_a_sample(participant) -> None:
-    """Goal: its child, which lives on, stands in the way of nothing. Method: one in each loan of two."""
-    topic = Topic(participant, "images", IMAGE)
-    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
-    children = []
-    try:
-        for number in range(4):
-            with writer.loan() as frame:
-                frame["camera"], frame["pixels"] = number, number
-                if number % 2 == 0:
-                    children.append(os.fork())
-                    if not children[-1]:
-                        signal.pause()
-                        os._exit(0)
-            assert (take(reader)[0].pixels == number).all()
-    finally:
-        for child in children:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
 
 
 @pytest.mark.slow

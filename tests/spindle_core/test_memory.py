@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import fcntl
 import gc
 import mmap
@@ -10,8 +9,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import traceback
-from collections.abc import Callable
 
 import pytest
 
@@ -185,57 +182,6 @@ def test_threads_share_arenas_and_keep_little_for_themselves() -> None:
     assert shared < 4 < apart or shared == 0
 
 
-def test_a_child_has_not_what_is_kept_from_it() -> None:
-    """Goal: a process that is forked meanwhile keeps no memory writable, and doesn't take away in its own end what lies
-    there by then; once it has become private, children have it as anything else.
-
-    Method: a child looks at its mappings, maps something else at the same place, and ends the one that it hasn't.
-    """
-    mine = Mapping.create("test", 1 << 20)
-    view = mine.view()
-    view[:] = bytes([7]) * mine.size
-    mine.keep_from_children()
-    at = address_of(mine)
-
-    def lost() -> None:
-        with open("/proc/self/maps") as maps:
-            assert f"{at:x}-" not in maps.read()
-        with pytest.raises(ValueError, match="closed"):
-            mine.view()
-        with pytest.raises(ValueError, match="closed"):
-            mine.become_private()
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.mmap.restype = ctypes.c_void_p
-        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
-        anonymous, fixed = 0x22, 0x10
-        assert libc.mmap(at, mine.size, 3, anonymous | fixed, -1, 0) == at
-        view.release()
-        mine.close()
-        ctypes.memset(at, 1, mine.size)  # it is still there
-
-    in_a_child(lost)
-    mine.become_private()
-    in_a_child(lambda: assert_all(view, 7))
-    assert_all(view, 7)
-
-
-def assert_all(view: memoryview, value: int) -> None:
-    assert bytes(view) == bytes([value]) * len(view)
-
-
-def in_a_child(body: Callable[[], None]) -> None:
-    pid = os.fork()
-    if not pid:
-        try:
-            body()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-
-
 def test_large_memory_lies_where_huge_pages_can_be_mapped() -> None:
     """Goal: huge pages can be mapped wherever such memory is; what is there stays as it is.
 
@@ -291,6 +237,8 @@ def test_what_becomes_private_can_be_sealed_and_is_its_own() -> None:
 
 
 def address_of(mapping: Mapping) -> int:
+    import ctypes
+
     class Raw(ctypes.Structure):
         _fields_ = [("buf", ctypes.c_void_p), ("rest", ctypes.c_byte * 128)]
 
