@@ -48,7 +48,11 @@ class LargeWriter:
             except TopicLimit as error:
                 raise MessageTooLarge(str(error)) from None
             if reply.large.number:
-                memory = Mapping.attach(fds[0], writable=True)
+                try:
+                    memory = Mapping.attach(fds[0], writable=True)
+                except OSError as error:
+                    self._ask(drop_large=pb.DropLarge(port=self._port, number=reply.large.number))
+                    raise shortage(error, f"a sample of {size} bytes") or error from None
                 self._made[id(memory)] = reply.large.number, size
                 self._make_ready(memory, size)
                 return memory

@@ -49,11 +49,13 @@ class _Bring:
 
 
 class Bringing:
-    """See the module's text. `bytes_max` bounds the memory of what comes over the network and isn't whole yet."""
+    """See the module's text. `bytes_max` bounds the memory of what comes over the network and isn't whole yet;
+    `closes`: it may be used again, else it is sealed, see memory.py."""
 
-    def __init__(self, peers: Peers, store: Store, spare: SpareMemory, bytes_max: int, silence_s: float,
+    def __init__(self, peers: Peers, store: Store, spare: SpareMemory, closes: bool, bytes_max: int, silence_s: float,
                  on_more: Callable[[int], None], spawn: Callable[..., Any]) -> None:
         self._peers, self._store, self._spare, self._silence_s = peers, store, spare, silence_s
+        self._closes = closes
         self._on_more, self._spawn = on_more, spawn
         self._under_way: dict[int, _Bring] = {}
         self._turns = Turns(bytes_max)
@@ -87,7 +89,8 @@ class Bringing:
         if source is not None and bring is None:
             return Brought(source.open(), False)
         if bring is None:
-            filling = Filling(large_id, size, topic, self._on_more, lambda size: self._memory_for(topic, size))
+            filling = Filling(large_id, size, topic, self._on_more, lambda size: self._memory_for(topic, size),
+                              seals=not self._closes)
             bring = self._begin(filling, list(sources), urgent, delivered)
         elif urgent and not bring.urgent:
             self._hurry(bring)
@@ -138,6 +141,8 @@ class Bringing:
 
     def _memory_for(self, topic: str, size: int) -> int:
         """To be filled from another host. Raises NoResources."""
+        if not self._closes:
+            return memory.make(size)
         fd = self._spare.take(topic, self, memory.capacity_of(size))
         return fd if fd >= 0 else self._spare.make(size)
 

@@ -41,6 +41,7 @@ PIECE_BYTES = 256 << 10  # of one on its way between a node and an application e
 REUSED_MIN = 1 << 20  # bytes of a sample whose memory is used again: making less costs no more than asking
 _GRAIN = 2 << 20  # bytes of a huge page
 _OWNER_WRITES = 0o644
+LOOKS = 100  # at memory that somebody may be sealing
 LEASED_MAX = 10_000  # tries to open what somebody asks about, which takes microseconds
 
 
@@ -79,8 +80,8 @@ def make_closable(size: int) -> int:
 
 
 def capacity_of(size: int) -> int:
-    """Bytes of the memory of a sample of this size, where it is used again: up to an eighth more, so that samples of
-    nearly one size can have it one after the other."""
+    """Bytes of the memory of a sample of this size, where it is used again: up to an eighth more, or 2 MiB, so that
+    samples of nearly one size can have it one after the other. What no sample has filled takes no memory."""
     if size < REUSED_MIN:
         return size
     grain = max(_GRAIN, 1 << max(0, size.bit_length() - 4))
@@ -185,7 +186,7 @@ def is_closed(fd: int) -> bool:
 def is_free(fd: int) -> bool:
     """It may be used again: this is the only description of it that there is, mappings counted, and only reads; nor has
     anybody sealed it."""
-    return fcntl.fcntl(fd, fcntl.F_GET_SEALS) == SIZED and _grants(fd, fcntl.F_WRLCK)
+    return _grants(fd, fcntl.F_WRLCK) and fcntl.fcntl(fd, fcntl.F_GET_SEALS) == SIZED  # who seals it has it open
 
 
 def _grants(fd: int, kind: int) -> bool:
@@ -207,7 +208,8 @@ def check(fd: int, size: int) -> None:
         seals = fcntl.fcntl(fd, fcntl.F_GET_SEALS)
     except OSError:
         raise SampleUnfit("a large sample must lie in a memfd; what came is something else") from None
-    if seals & SIZED != SIZED or not (is_sealed(fd) or is_closed(fd) or is_sealed(fd)):  # it may become so meanwhile
+    # Who seals it in this moment has it open to write.
+    if seals & SIZED != SIZED or not any(is_sealed(fd) or is_closed(fd) for _ in range(LOOKS)):
         raise SampleUnfit("the memory of a large sample must be sealed (F_SEAL_WRITE, F_SEAL_SHRINK, F_SEAL_GROW, "
                           f"F_SEAL_SEAL), so that nobody can change it; this has {seals:#x} of {SEALS:#x}, and "
                           "somebody may write to it")

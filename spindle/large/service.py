@@ -39,11 +39,11 @@ class NodeLarge:
 
     def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network | None,
                  member_of: Callable[[int], Member | None], spawn: Callable[..., Any], spare_max: int = 0,
-                 bytes_max: int = UNFINISHED_BYTES_MAX, silence_s: float = SILENCE_S) -> None:
+                 closes: bool = True, bytes_max: int = UNFINISHED_BYTES_MAX, silence_s: float = SILENCE_S) -> None:
         self.store, self.spare = Store(), SpareMemory(spare_max)
         self._loop = asyncio.get_running_loop()
         self._stopped = False
-        self.bringing = Bringing(peers, self.store, self.spare, bytes_max, silence_s, self._more, spawn)
+        self.bringing = Bringing(peers, self.store, self.spare, closes, bytes_max, silence_s, self._more, spawn)
         self.handing = self.bringing.handing = Handing(peers, self.bringing.find, silence_s)
         self.ways: Ways | None = None
         if network is not None:

@@ -32,12 +32,12 @@ class _Spare:
 
 
 class SpareMemory:
-    """See the module's text. `bytes_max`: of one topic; beyond that, and beyond COUNT_MAX, the oldest goes."""
+    """See the module's text. `bytes_max`: of one topic; beyond that, and beyond COUNT_MAX, the first goes."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._lock = threading.Lock()
-        self._spares: list[_Spare] = []  # the oldest first
+        self._spares: list[_Spare] = []  # the oldest first, but for those that were asked about
 
     def keep(self, topic: str, writer: object, fd: int, capacity: int, now_s: float) -> None:
         """Takes over the descriptor."""
@@ -61,7 +61,7 @@ class SpareMemory:
         """A descriptor that can write, the only one of memory of this capacity; -1 if there is none yet."""
         busy = 0
         with self._lock:
-            for one in self._spares:
+            for one in tuple(self._spares):
                 if one.topic != topic or one.writer is not writer or one.capacity != capacity:
                     continue
                 if memory.is_free(one.fd):
@@ -71,6 +71,8 @@ class SpareMemory:
                         return -1
                     finally:
                         self._drop(one)
+                self._spares.remove(one)  # others are asked about first the next time
+                self._spares.append(one)
                 busy += 1
                 if busy == _BUSY_MAX:
                     break

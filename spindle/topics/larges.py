@@ -157,7 +157,7 @@ class LargeSamples:
         Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
         self._made -= 1
         try:
-            if self._is_used_again(user):
+            if size >= memory.REUSED_MIN and self._is_used_again(user):
                 closed, again = memory.close(fd)
             else:
                 closed, again = memory.sealed(fd), False
@@ -458,8 +458,13 @@ class LargeSamples:
         held = self._store.find(large_id)
         if held is None or held.topic != topic:
             return None
+        opening = held.open if self._is_trusted(user) else held.open_sealed
         try:
-            return held.open() if self._is_trusted(user) else held.open_sealed(), held.size
+            try:
+                return opening(), held.size
+            except NoResources:
+                self._spare.clear()  # which has descriptors
+                return opening(), held.size
         except SampleMissing:
             return None
 

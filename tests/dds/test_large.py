@@ -7,6 +7,7 @@ in common shows by what is written through an old view, or by where an array lie
 """
 
 import gc
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -250,6 +251,26 @@ def test_a_writer_gets_its_memory_back(participant, monkeypatch) -> None:
         writer.write(image(number))
         take(reader)
     assert len(new) == before
+
+
+def test_children_fill_a_sample_together(participant) -> None:
+    """Goal: a program divides the work on a loan among processes that it forks, and sends it when they have ended."""
+    topic = Topic(participant, "images", IMAGE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    for number in range(3):
+        with writer.loan() as frame:
+            frame["camera"] = number
+            children = []
+            for part in range(4):
+                children.append(os.fork())
+                if not children[-1]:
+                    frame["pixels"][100 * part:100 * part + 100] = 10 * number + part
+                    os._exit(0)
+            for child in children:
+                assert os.waitpid(child, 0)[1] == 0
+        got = take(reader)[0]
+        for part in range(4):
+            assert (got.pixels[100 * part:100 * part + 100] == 10 * number + part).all()
 
 
 @pytest.mark.slow

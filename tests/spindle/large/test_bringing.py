@@ -100,6 +100,17 @@ def test_who_has_made_memory_may_use_it_again(runtime_dir: Path, hosts: list[lis
 
 
 @pytest.mark.slow
+def test_where_other_users_may_attach_all_is_sealed(runtime_dir: Path) -> None:
+    async def body(one: Node, two: Node) -> None:
+        one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
+        fd, again = await two.large.bring(7, SIZE, TOPIC, [1])
+        assert memory.is_sealed(fd) and not again
+        os.close(fd)
+
+    run_on_hosts(runtime_dir, [[1], [2]], body, allow_uids=(65534,))
+
+
+@pytest.mark.slow
 @kinds
 def test_what_nobody_wants_any_more_is_brought_no_more(runtime_dir: Path, hosts: list[list[int]]) -> None:
     async def body(one: Node, two: Node, _three: Node) -> None:

@@ -15,6 +15,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -482,3 +483,20 @@ def test_programs_of_other_users_get_sealed_memory(
         assert opened == [True] and users and set(users) == {os.geteuid()}
         wait_until(lambda: held(one) == 0)
         assert one.status()["large"]["spare_bytes"] == 0
+
+
+def test_a_program_without_address_space_takes_no_room(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: memory that its program can't map isn't on its way. Method: the mapping fails, where the node has made it.
+    """
+    def fails(fd: int, writable: bool = False) -> None:
+        os.close(fd)
+        raise OSError(errno.ENOMEM, "on purpose")
+
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        writer = one.open_writer("t")
+        with monkeypatch.context() as patched:
+            patched.setattr("spindle_core.memory.Mapping", SimpleNamespace(attach=fails))
+            with pytest.raises(NoResources, match="memory"):
+                writer.inbox.beside.make(MIB, 5.0)
+        assert one.status()["large"]["on_the_way"] == 0
