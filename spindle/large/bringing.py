@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spindle.errors import NodeStopped, NoResources, SampleMissing, SampleUnfit, SpindleError, refusal
 from spindle.large import memory
-from spindle.large.filling import Filling
 from spindle.large.turns import Turn, Turns
 from spindle.proto import opening_pb2
 
 if TYPE_CHECKING:
+    from spindle.large.filling import Filling
     from spindle.large.handing import Handing, Source
     from spindle.large.spare import SpareMemory
     from spindle.large.store import Store
@@ -89,6 +89,8 @@ class Bringing:
         if source is not None and bring is None:
             return Brought(source.open(), False)
         if bring is None:
+            from spindle.large.filling import Filling
+
             filling = Filling(large_id, size, topic, self._on_more, lambda size: self._memory_for(topic, size),
                               seals=not self._closes)
             bring = self._begin(filling, list(sources), urgent, delivered)

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown, shortage
 from spindle.group.levels import Level
 from spindle.large import memory
-from spindle.large.routes import sources_for
 from spindle.large.spare import KEEP_S
 from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
 from spindle.topics.ports import WriterPort
@@ -353,6 +352,8 @@ class LargeSamples:
 
     def _sources(self, view: View, topic: Topic, sender: int, size: int) -> list[int]:
         """From whom to get it: see spindle/large/routes.py. At last from any other member."""
+        from spindle.large.routes import sources_for
+
         hosts: dict[bytes, list[int]] = {}
         for member in view.members:
             if member.node_id in topic.members:
