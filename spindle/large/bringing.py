@@ -91,8 +91,7 @@ class Bringing:
         if bring is None:
             from spindle.large.filling import Filling
 
-            filling = Filling(large_id, size, topic, self._on_more, lambda size: self._memory_for(topic, size),
-                              seals=not self._closes)
+            filling = Filling(large_id, size, topic, self._on_more, lambda size: self._memory_for(topic, size))
             bring = self._begin(filling, list(sources), urgent, delivered)
         elif urgent and not bring.urgent:
             self._hurry(bring)

@@ -26,11 +26,11 @@ class Filling:
     Invariant: 0 <= reached <= size.
     """
 
-    __slots__ = ("_fd", "_lock", "_make", "_on_more", "_seals", "_source", "again", "ended", "large_id", "reached",
+    __slots__ = ("_fd", "_lock", "_make", "_on_more", "_source", "again", "ended", "large_id", "reached",
                  "size", "topic", "waits", "whole")
 
     def __init__(self, large_id: int, size: int, topic: str, on_more: Callable[[int], None],
-                 make: Callable[[int], int] = memory.make_closable, seals: bool = False) -> None:
+                 make: Callable[[int], int] = memory.make_closable) -> None:
         self.large_id, self.size, self.topic = large_id, size, topic
         self.reached = 0
         self.ended = ""
@@ -40,7 +40,7 @@ class Filling:
         self._source: object = None
         self._lock = threading.Lock()
         self._on_more = on_more  # with its id, whenever there is more of it, or it has ended
-        self._make, self._seals = make, seals
+        self._make = make
         self.again = False  # its memory may be used again; known when it is whole
 
     def give_to(self, source: object) -> int:
@@ -75,7 +75,7 @@ class Filling:
             if not self.ended and not self.whole:
                 filled, self._fd = self._fd, -1
                 try:
-                    self._fd, self.again = (memory.sealed(filled), False) if self._seals else memory.close(filled)
+                    self._fd, self.again = memory.close(filled)
                 except BaseException:
                     self.reached = 0
                     raise
