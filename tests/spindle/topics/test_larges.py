@@ -500,3 +500,27 @@ def test_a_program_without_address_space_takes_no_room(runtime_dir: Path, monkey
             with pytest.raises(NoResources, match="memory"):
                 writer.inbox.beside.make(MIB, 5.0)
         assert one.status()["large"]["on_the_way"] == 0
+
+
+def test_spare_memory_gives_its_descriptors_to_readers(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Method: the first try to open a sample finds no descriptor, where an earlier sample's memory waits."""
+    opens, tries = memory.open_anew, []
+
+    def short_once(fd: int) -> int:
+        tries.append(fd)
+        if len(tries) == 1:
+            raise NoResources("on purpose")
+        return opens(fd)
+
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        reader = one.open_reader("t", keep_all=True, from_history=False)
+        writer = one.open_writer("t")
+        writer.inbox.write(sample(1, MIB), timeout_s=20)
+        take(reader, 1)
+        wait_until(lambda: one.status()["large"]["spare_bytes"] > 0)
+        writer.inbox.write(sample(2, 2 * MIB + 1), timeout_s=20)
+        wait_until(lambda: reader.log.pending > 0)
+        monkeypatch.setattr(memory, "open_anew", short_once)
+        assert take(reader, 1) == [sample(2, 2 * MIB + 1)] and len(tries) == 2
+        assert one.status()["large"]["spare_bytes"] == 0

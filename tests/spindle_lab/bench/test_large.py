@@ -27,6 +27,13 @@ def test_samples_and_small_messages() -> None:
 
 
 @pytest.mark.slow
+def test_nodes_that_are_apart() -> None:
+    found = large.run(2, 5 * large.MB, 3, repeat=1, peers=False, paced=False, apart=True)
+    assert found["bytes_per_s"] > 0 and found["stream_bytes_per_s"] > 0 and found["ratio_of_stream_each_node"] > 0
+    assert "ratio_of_memcpy" not in found
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("api", PEERS)
 def test_others(api: str) -> None:
     if why := missing(api):
