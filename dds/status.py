@@ -194,7 +194,7 @@ class NodeState(enum.Enum):
 class NodeStatus:
     """The node of a participant. Beyond DDS.
 
-    node_id  the present one's, or the last one's
+    node_id  the present one's, or the last one's; while the participant moves, that of the one that it moves to
     text     why the last one went; empty as long as none has
     """
 

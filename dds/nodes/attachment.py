@@ -195,7 +195,6 @@ class Attachment:
                     break
                 self._thread = None
                 self.status.state = NodeState.ATTACHED
-                self.status.node_id = self.session.node_id
                 self.status.reattached_count += 1
                 self.status.reattached_count_change += 1
                 self.changed.notify_all()
@@ -211,6 +210,7 @@ class Attachment:
                 if self._closing.is_set():
                     raise DDSNodeLost("closed meanwhile")
                 self.session = session  # from here on close() releases it
+                self.status.node_id = session.node_id  # endpoints that have moved are used while others have yet to
                 links = sorted(self._links, key=lambda one: (one.is_writer, one.is_carrier))
             self._endpoints.enter(session)
             known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}

@@ -238,6 +238,38 @@ def test_calls_wait_for_the_next_node(runtime_dir):
 
 
 @pytest.mark.slow
+def test_the_next_node_is_named_as_soon_as_it_is_used(group):
+    """Goal: who could call through the next node reads its id, though other endpoints have yet to move there. Method:
+    one of two readers is kept from moving for a while."""
+    with DomainParticipant(reattach=True) as participant, DomainParticipant(node_id=2) as other:
+        assert participant.get_node_status().node_id == 1
+        topic = Topic(participant, "topic", bytes)
+        reader, late = DataReader(participant, topic), DataReader(participant, topic)
+        attachment = participant._runtime.attachment
+        moved, go_on = threading.Event(), threading.Event()
+        last = attachment._links[-1]
+        switch = last.switch
+
+        def wait_and_switch(session):
+            moved.set()
+            assert go_on.wait(30)
+            switch(session)
+
+        last.switch = wait_and_switch
+        try:
+            group[0].kill()
+            assert moved.wait(30)
+            DataWriter(other, Topic(other, "topic", bytes)).write(b"through the next")
+            assert reader.take_one(timeout=LONG) == b"through the next"
+            status = participant.get_node_status()
+            assert status.state is NodeState.REATTACHING and status.node_id == attachment.session.node_id != 1
+        finally:
+            go_on.set()
+        assert late.take_one(timeout=LONG) == b"through the next"
+        wait_until(lambda: participant.get_node_status().state is NodeState.ATTACHED)
+
+
+@pytest.mark.slow
 def test_patience_ends(runtime_dir):
     """Goal: a participant may give up. Method: no daemon comes back; the program waits in a read."""
     states = []
