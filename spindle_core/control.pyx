@@ -22,7 +22,7 @@ from spindle_core.atomics cimport (
     u64_store_release,
 )
 from spindle_core.bell cimport is_asleep
-from spindle_core.events cimport event_ring, sched_yield
+from spindle_core.events cimport event_ring, give_way
 from spindle_core.layout cimport (
     PROPOSAL_AREA_SIZE,
     ROW_AREAS_OFFSET,
@@ -69,10 +69,11 @@ cdef class ControlRows:
 
     cdef void hold_control(self) noexcept:
         """Keeps the predicate thread from posting what is being changed. To be held for stores only."""
+        cdef int times = 0
         # SYNC POINT: control lock. Pairs with push_control() in step, which holds it while it posts.
         with nogil:
             while u32_exchange_acquire(&self.node.control_lock, 1):
-                sched_yield()
+                give_way(&times)
 
     @contextlib.contextmanager
     def control_held(self):

@@ -31,32 +31,36 @@ from spindle_core.atomics cimport (
 from spindle_core.bell cimport call_own, wake_up
 from spindle_core.counters cimport Counters
 from spindle_core.epoch cimport Epoch
-from spindle_core.events cimport c_close, event_ring, sched_yield
+from spindle_core.events cimport c_close, event_ring, give_way
 from spindle_core.inbox_writer cimport InboxWriter
 from spindle_core.layout cimport BELL_MAGIC, bell_page
 from spindle_core.memory cimport Mapping
 from spindle_core.reader cimport LogReader
+from spindle_core.slices cimport REALTIME_MAX
 
 from spindle_core.ends import Loose
 from spindle_core.switches import Switches
 
 
 cdef class Driving:
-    """`busy_poll_us`: how long the predicate thread looks for work before it blocks. `nice`: is added to its nice value
-    while it mostly sleeps, where the process may have that."""
+    """`busy_poll_us`: how long the predicate thread looks for work before it blocks. While it mostly sleeps `nice` is
+    added to its nice value, and beside others who use its core up `realtime` is its real-time priority, 0: none. Both
+    where the process may have them (slices.pxd)."""
 
     def __cinit__(self):
         self.bell_fd = self.control_fd = self.resume_fd = self.all_fd = -1
         memset(&self.driver, 0, sizeof(self.driver))
 
     def __init__(self, node_id, *, incarnation=1, Counters counters=None, switches=None, busy_poll_us=10,
-                 nice=0):
+                 nice=0, realtime=0):
         if not 0 <= node_id < 1 << 32:
             raise ValueError(f"node id {node_id}: must be between 0 and {(1 << 32) - 1}")
         if not 0 <= busy_poll_us <= 1_000_000:
             raise ValueError(f"busy_poll_us {busy_poll_us}: must be between 0 and 1000000 microseconds")
         if not -20 <= nice <= 0:
             raise ValueError(f"nice {nice}: must be between -20 and 0")
+        if not 0 <= realtime <= REALTIME_MAX:
+            raise ValueError(f"realtime {realtime}: must be between 0 and {REALTIME_MAX}")
         self.node_id = node_id
         self.incarnation = incarnation
         self.switches = switches if switches is not None else Switches()
@@ -78,6 +82,7 @@ cdef class Driving:
         self.driver.resume_fd = self.resume_fd
         self.driver.busy_poll_ns = busy_poll_us * 1000
         self.driver.nice = nice
+        self.driver.realtime = realtime
         self.driver.counters = self.counters.values
 
     def start(self):
@@ -175,6 +180,7 @@ cdef class Driving:
         """
         cdef driver_t *d = &self.driver
         cdef uint32_t ticket
+        cdef int times = 0
         self.lock.acquire()
         self.depth += 1
         if self.depth == 1 and self.thread is not None and not self.stopped:
@@ -187,7 +193,7 @@ cdef class Driving:
             event_ring(self.bell_fd)
             with nogil:
                 while u32_load_acquire(&d.parked) != ticket and not u32_load_acquire(&d.stop):
-                    sched_yield()
+                    give_way(&times)
         return 0
 
     cdef int resume(self) except -1:

@@ -55,10 +55,26 @@ cdef extern from "sys/eventfd.h" nogil:
     const int EFD_CLOEXEC, EFD_NONBLOCK
     int eventfd(unsigned int initval, int flags)
 
+cdef enum:
+    YIELDS_BEFORE_REST = 64
+    REST_US = 50
+
 cdef extern from "unistd.h" nogil:
+    int usleep(unsigned int us)
     ssize_t c_read "read"(int fd, void *buffer, size_t n)
     ssize_t c_write "write"(int fd, const void *buffer, size_t n)
     int c_close "close"(int fd)
+
+
+cdef inline void give_way(int *times) noexcept nogil:
+    """For a thread that waits for another one to let go: that one may need this core. `times`: how often it has done so
+    in this wait. After some times it sleeps a little: one with a real-time priority, as predicate threads have it
+    (slices.pxd), gives way to no thread without it by yielding, and who is waited for would never run."""
+    times[0] += 1
+    if times[0] <= YIELDS_BEFORE_REST:
+        sched_yield()
+    else:
+        usleep(REST_US)
 
 
 cdef inline int event_make() noexcept nogil:

@@ -41,6 +41,7 @@ cdef struct driver_t:
     bell_page *bell
     uint64_t busy_poll_ns
     int nice                     # added to this thread's nice value while it mostly sleeps
+    uint32_t realtime            # its real-time priority while it mostly sleeps beside who doesn't; 0: none
     uint64_t clock_ns            # CLOCK_REALTIME minus CLOCK_MONOTONIC, read again now and then by who drives
     uint64_t used_ns             # processor time of this thread, as it was read last
     uint64_t *counters

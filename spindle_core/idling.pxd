@@ -29,7 +29,8 @@ cdef enum:
     CROWDED_NS_MAX = 8_000_000_000
     LOOKED_AT_NS = 25_000_000    # how much a thread does
     MUCH_PART = 8                # of a core: more than an eighth of it
-    BUSY_NS = 100_000            # of processor time from one sleep to the next: a busy thread, see slices.pxd
+    BUSY_NS = 100_000            # of processor time from one sleep to the next: a busy thread, if it does much
+    BUSY_ANYWAY_NS = 1_000_000   # ... and if it doesn't
 
 
 cdef enum idling:
@@ -52,6 +53,18 @@ cdef inline bint does_much(crowd_t *crowd, uint64_t now, uint64_t used_ns) noexc
         crowd.much = (used_ns - crowd.looked_used_ns) * MUCH_PART > now - crowd.looked_ns
         crowd.looked_ns, crowd.looked_used_ns = now, used_ns
     return crowd.much
+
+
+cdef inline bint is_busy(crowd_t *crowd, uint64_t now, uint64_t used_ns, uint64_t awake_used_ns) noexcept nogil:
+    """A prompt thread (slices.pxd) becomes usual. `awake_used_ns`: processor time since it woke up. One that does
+    little may take longer for once, as beside programs that empty the caches: as a usual one it would wait for these in
+    the middle of its work."""
+    return awake_used_ns > BUSY_NS and (awake_used_ns > BUSY_ANYWAY_NS or does_much(crowd, now, used_ns))
+
+
+cdef inline bint mostly_sleeps(crowd_t *crowd, uint64_t now, uint64_t used_ns, uint64_t awake_used_ns) noexcept nogil:
+    """A usual thread that is about to sleep becomes prompt."""
+    return awake_used_ns <= BUSY_NS or not does_much(crowd, now, used_ns)
 
 
 cdef inline bint note_core_back(crowd_t *crowd, uint64_t now, uint64_t away_ns, uint64_t used_ns) noexcept nogil:

@@ -14,7 +14,7 @@ follows a place that comes free moves up, so that no search meets a hole before 
 from libc.stdint cimport uint32_t, uint64_t
 
 from spindle_core.atomics cimport cpu_relax, u32_exchange_acquire, u32_load_relaxed, u32_store_release
-from spindle_core.events cimport sched_yield
+from spindle_core.events cimport give_way
 from spindle_core.large cimport (
     LARGE_PLACES,
     LARGE_WANTS_MAX,
@@ -29,13 +29,13 @@ from spindle_core.layout cimport large_entry
 
 
 cdef void lock_larges(larges_t *l) noexcept nogil:
-    cdef int spins = 0
+    cdef int spins = 0, times = 0
     # SYNC POINT: larges. Pairs with unlock_larges().
     while u32_exchange_acquire(&l.lock, 1):
         while u32_load_relaxed(&l.lock):
             spins += 1
             if spins % SPINS_BEFORE_YIELD == 0:
-                sched_yield()
+                give_way(&times)
             else:
                 cpu_relax()
 

@@ -17,7 +17,7 @@ from spindle_core.atomics cimport (
     u64_load_acquire,
 )
 from spindle_core.counters cimport C_POSTED_BYTES, C_PUSHES
-from spindle_core.events cimport sched_yield
+from spindle_core.events cimport give_way
 from spindle_core.fabric.fabric cimport POST_AHEAD, POST_GUARD, POST_RING, counts_lane, post_t, slots_lane
 from spindle_core.layout cimport COLUMNS_ACKNOWLEDGED_SIZE, COLUMNS_PUBLISHED_SIZE
 from spindle_core.state cimport POSTS_MAX, node_t, subgroup_t
@@ -113,13 +113,13 @@ cdef void push_received(node_t *node, subgroup_t *s) noexcept nogil:
 
 cdef void lock_subgroup(subgroup_t *s) noexcept nogil:
     """The lock that application threads with direct claims share with the predicate thread."""
-    cdef int spins = 0
+    cdef int spins = 0, times = 0
     # SYNC POINT: claim. Pairs with unlock_subgroup().
     while u32_exchange_acquire(&s.lock, 1):
         while u32_load_relaxed(&s.lock):
             spins += 1
             if spins % SPINS_BEFORE_YIELD == 0:
-                sched_yield()   # its holder may need this core
+                give_way(&times)   # its holder may need this core
             else:
                 cpu_relax()
 

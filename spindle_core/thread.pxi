@@ -24,7 +24,7 @@ from spindle_core.atomics cimport (
 )
 from spindle_core.bell cimport fall_asleep, is_asleep, wake_up
 from spindle_core.counters cimport C_BUSY_LAPS, C_BUSY_NS, C_CROWDED, C_LAP_NS_MAX, C_LAPS, C_SLEEPS
-from spindle_core.events cimport event_sleep, event_wait, sched_yield
+from spindle_core.events cimport event_sleep, event_wait, give_way, sched_yield
 from spindle_core.idling cimport (
     BUSY_NS,
     GIVE_CORE_AWAY,
@@ -34,9 +34,19 @@ from spindle_core.idling cimport (
     crowd_t,
     does_much,
     idling,
+    is_busy,
+    mostly_sleeps,
     note_core_back,
 )
-from spindle_core.slices cimport SLICE_DEFAULT, SLICE_NS, spindle_ask_scheduler, spindle_nice
+from spindle_core.slices cimport (
+    SLICE_NS,
+    spindle_be_prompt,
+    spindle_be_usual,
+    spindle_can_be_realtime,
+    spindle_note_turns,
+    spindle_take_turns,
+    spindle_turns,
+)
 from spindle_core.state cimport node_t
 
 cdef uint64_t NS_PER_MS = 1_000_000
@@ -103,8 +113,9 @@ cdef uint64_t worked_ns(driver_t *d, uint64_t lap_ns) noexcept nogil:
 
 
 cdef inline void resume_driving(driver_t *d) noexcept nogil:
+    cdef int times = 0
     while not try_to_drive(d):
-        sched_yield()            # an application is publishing, or in a pass: microseconds
+        give_way(&times)         # an application is publishing, or in a pass: microseconds
 
 
 cdef int until_next_beat_ms(node_t *node) noexcept nogil:
@@ -146,17 +157,22 @@ cdef void drive(driver_t *d) noexcept nogil:
     cdef int done, idle = 0
     cdef idling what
     cdef uint32_t ticket
-    cdef uint64_t awake_from     # processor time of this thread when it woke up
+    cdef uint64_t awake_ns       # when it woke up
+    cdef uint64_t awake_from     # ... and its processor time then
     cdef uint64_t given_away
     cdef crowd_t crowd
     cdef bint crowded
-    cdef int usual = spindle_nice()
-    cdef bint prompt = spindle_ask_scheduler(SLICE_NS, usual + d.nice) != 0, can_ask = prompt
+    cdef spindle_turns turns
+    cdef uint32_t realtime
+    cdef bint prompt, can_ask, wants
+    spindle_note_turns(&turns)
+    prompt = can_ask = spindle_take_turns(&turns, SLICE_NS, turns.nice + d.nice) != 0
     memset(&crowd, 0, sizeof(crowd_t))
     crowd.looked_ns, crowd.looked_used_ns = before, thread_ns()
     resume_driving(d)
     read_clocks(d)
     d.used_ns = awake_from = thread_ns()
+    awake_ns = before
     d.running = True
     while not u32_load_acquire(&d.stop):
         ticket = u32_load_acquire(&d.park)
@@ -182,6 +198,8 @@ cdef void drive(driver_t *d) noexcept nogil:
             d.counters[C_BUSY_NS] += lap
             if lap > d.counters[C_LAP_NS_MAX]:
                 d.counters[C_LAP_NS_MAX] = lap
+            if prompt and now - awake_ns > BUSY_NS:
+                d.used_ns = thread_ns()
             last_work = now
             idle = 0
         else:
@@ -195,10 +213,10 @@ cdef void drive(driver_t *d) noexcept nogil:
             if what == LOOK_AGAIN:
                 cpu_relax()
             elif what == GIVE_CORE_AWAY:
-                if prompt and d.used_ns - awake_from > BUSY_NS:
-                    spindle_ask_scheduler(SLICE_DEFAULT, usual)
-                    prompt = False
                 given_away = now
+                if turns.realtime:
+                    # By yielding it would give it to nobody.
+                    spindle_take_turns(&turns, SLICE_NS, turns.nice + d.nice)
                 stop_driving(d)
                 sched_yield()
                 resume_driving(d)
@@ -207,13 +225,20 @@ cdef void drive(driver_t *d) noexcept nogil:
                 if note_core_back(&crowd, now, now - given_away, d.used_ns):
                     d.counters[C_CROWDED] += 1
             else:
-                if can_ask and not prompt and d.used_ns - awake_from <= BUSY_NS:
-                    prompt = spindle_ask_scheduler(SLICE_NS, usual + d.nice) != 0
+                realtime = d.realtime if now < crowd.until_ns else 0
+                wants = spindle_can_be_realtime(&turns, realtime) != 0
+                if not prompt:
+                    wants = mostly_sleeps(&crowd, now, d.used_ns, d.used_ns - awake_from)
+                if can_ask and wants:
+                    prompt = spindle_be_prompt(&turns, SLICE_NS, turns.nice + d.nice, realtime) != 0
                 sleep(d)
                 read_clocks(d)
                 d.used_ns = awake_from = thread_ns()
-                now = last_work = monotonic_ns()
+                awake_ns = now = last_work = monotonic_ns()
                 idle = 0
+        if prompt and is_busy(&crowd, now, d.used_ns, d.used_ns - awake_from):
+            spindle_be_usual(&turns)
+            prompt = False
         before = now
         if laps % CLOCK_EVERY_LAPS == 0:
             read_clocks(d)

@@ -21,7 +21,7 @@ from spindle.group.endpoints import Endpoint
 from spindle.group.events import Event, ViewInfo
 from spindle.group.leases import Lease
 from spindle.group.position import Position
-from spindle_core.slices import ask_for_short_slices
+from spindle_core.slices import be_prompt
 
 __all__ = ["Endpoint", "Event", "Lease", "Position", "ReaderHandle", "Session", "Unacknowledged", "ViewInfo",
-           "WriterHandle", "ask_for_short_slices", "attach", "embed"]
+           "WriterHandle", "attach", "be_prompt", "embed"]

@@ -39,7 +39,7 @@ from spindle.group.events import GONE, MISSED, TURNED, Event
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import Frame
-from spindle_core.slices import ask_for_short_slices
+from spindle_core.slices import be_prompt
 
 if TYPE_CHECKING:
     from spindle.client.remote_larges import Sending
@@ -218,7 +218,7 @@ class RemoteChannel(RemoteRequests):
     # --- the pump
 
     def _pump(self) -> None:
-        ask_for_short_slices()
+        be_prompt(realtime=0, nice=0)
         while not self.ended:
             try:
                 if not self._move():

@@ -208,6 +208,13 @@ class NodeConfig:
         "costs CPU; 0 sleeps at once.",
         10, unit="us", low=0, high=1_000_000,
     )  # fmt: skip
+    realtime_priority: int = _key(
+        "core", "realtime_priority", "int",
+        "Real-time priority (SCHED_RR) of the predicate thread while it mostly sleeps, and others use its core up: it "
+        "then runs as soon as it is woken. Where the node may have that, as root, with CAP_SYS_NICE, or with "
+        "`LimitRTPRIO=` in its unit; elsewhere it does with `nice`. 0: never.",
+        1, low=0, high=99,
+    )  # fmt: skip
     nice: int = _key(
         "core", "nice", "int",
         "Added to the nice value of the predicate thread while it mostly sleeps: it then runs soon after it is woken, "

@@ -157,6 +157,7 @@ class Node:
                     self.engine = Engine(
                         self.node_id, incarnation=me.incarnation, counters=self.counters,
                         busy_poll_us=config.busy_poll_us, nice=config.nice,
+                        realtime=config.realtime_priority,
                         switches=Switches(config.batch_send, config.batch_receive, config.batch_delivery,
                                           config.null_sends, config.post_after_unlock, config.skip_idle))
                     self._peers.me = me

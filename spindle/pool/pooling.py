@@ -33,7 +33,7 @@ from spindle_core.links.exports import Exports
 from spindle_core.links.finder import FULL, UNMAPPED, Finder
 from spindle_core.links.pool import Pool
 from spindle_core.memory import Mapping
-from spindle_core.slices import ask_for_short_slices
+from spindle_core.slices import be_prompt
 
 if TYPE_CHECKING:
     from spindle_core.fabric.regions.verbs import VerbsPart
@@ -481,7 +481,7 @@ class Pooling:
             self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _run(self) -> None:
-        ask_for_short_slices()
+        be_prompt(realtime=0, nice=0)
         try:
             while not self._stopping:
                 while self._work:

@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from spindle_core.slices import ask_for_short_slices
+from spindle_core.slices import be_prompt
 from spindle_lab.bench import memcpy, pacing
 from spindle_lab.bench.app_run import Daemons, directory_of
 from spindle_lab.bench.channel import Channel
@@ -37,8 +37,6 @@ WARM = 12  # samples that don't count: as many memories as are under way have to
 READY_TIMEOUT_S = 60.0
 STALL_TIMEOUT_S = 60.0
 SMALL_BYTES = 64
-NICE = -10  # of the programs with the small messages, as of nodes: see docs/operations.md, "Beside busy programs"
-
 
 
 # ---- the programs ----------------------------------------------------------------------------------------------------
@@ -87,7 +85,7 @@ def read_samples(port: Any, go: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
-    ask_for_short_slices(NICE)
+    be_prompt()  # as nodes are: see docs/operations.md, "Beside busy programs"
     due_ns = time.monotonic_ns()
     for _ in range(go["count"]):
         pacing.sleep_until_ns(due_ns)
@@ -97,7 +95,7 @@ def write_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_small(port: Any, go: dict[str, Any]) -> dict[str, Any]:
-    ask_for_short_slices(NICE)
+    be_prompt()  # as nodes are: see docs/operations.md, "Beside busy programs"
     times_ns: list[int] = []
     while len(times_ns) < go["count"]:
         for written_ns in port.take_small(STALL_TIMEOUT_S):

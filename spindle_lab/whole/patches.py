@@ -222,7 +222,7 @@ def patched(system: System) -> Iterator[None]:
         (spindle_core.engine, "Engine", SimEngine),
         (spindle_core.remote, "Bell", SimBell),
         (spindle.pool.pooling, "Driver", SimDriver),
-        (spindle.pool.pooling, "ask_for_short_slices", lambda: None),
+        (spindle.pool.pooling, "be_prompt", lambda realtime, nice: ""),
         (spindle_core.links.user, "LinkUser", SimLinkUser),
         (spindle_core.links.duplex, "Duplex", SimDuplex),
         (spindle_core.links.duplex, "Listening", SimListening),

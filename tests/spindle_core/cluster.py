@@ -56,6 +56,7 @@ class Cluster:
         switches: Switches | None = None,
         busy_poll_us: int = 20,
         nice: int = 0,
+        realtime: int = 0,
         network: SimNetwork | None = None,
         tcp: bool = False,
         verbs: bool = False,
@@ -69,7 +70,8 @@ class Cluster:
         self.network, self.tcp, self.tcp_buffer = network, tcp, tcp_buffer
         self.verbs = verbs
         self.pairs: list[Any] = []  # of each node, over verbs
-        self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us, nice=nice) for i in range(n)]
+        self.engines = [Engine(i + 1, switches=switches, busy_poll_us=busy_poll_us, nice=nice, realtime=realtime)
+                        for i in range(n)]
         self.specs = list(specs)
         self.epochs: list[Epoch] = []
         self.logs: dict[tuple[int, int], DeliveryLog] = {}

@@ -1,4 +1,4 @@
-"""Short time slices: of the threads that asked for them and of nobody else, with all else as it was."""
+"""How soon threads run that mostly wait: those that asked for it and nobody else, with all else as it was."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ import os
 import platform
 import re
 import struct
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from spindle_core.engine import Engine
-from spindle_core.slices import ask_for_short_slices
+from spindle_core.slices import be_prompt
+from spindle_core.switches import Switches
 from tests.spindle_core.cluster import Cluster, asleep
 from tests.support import wait_until
 
@@ -26,11 +31,12 @@ needs_slices = pytest.mark.skipif(GETATTR is None or RELEASE < (6, 12), reason="
 
 
 def attributes(thread_id: int = 0) -> tuple[int, int, int]:
-    """Policy, nice value and slice (ns) of a thread of this process; 0: the calling one."""
+    """Policy, nice value and slice (ns) of a thread of this process; 0: the calling one. One with a real-time priority
+    has that in place of both."""
     buffer = ctypes.create_string_buffer(ATTR.size)
     assert ctypes.CDLL(None).syscall(GETATTR, thread_id, buffer, ATTR.size, 0) == 0
-    _, policy, _, nice, _, slice_ns, _, _ = ATTR.unpack(buffer.raw)
-    return policy, nice, slice_ns
+    _, policy, _, nice, priority, slice_ns, _, _ = ATTR.unpack(buffer.raw)
+    return (policy, priority, 0) if policy == os.SCHED_RR else (policy, nice, slice_ns)
 
 
 def in_a_thread(work: Callable[[], object]) -> object:
@@ -39,31 +45,10 @@ def in_a_thread(work: Callable[[], object]) -> object:
         return pool.submit(work).result(10)
 
 
-@needs_slices
-def test_a_thread_gets_the_slice_and_keeps_the_rest() -> None:
-    before = attributes()
-
-    def ask() -> tuple[bool, tuple[int, int, int], tuple[int, int, int]]:
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
-        return ask_for_short_slices(), ask_for_short_slices() and attributes(), attributes()
-
-    assert in_a_thread(ask) == (True, (os.SCHED_OTHER, 5, SHORT_NS), (os.SCHED_OTHER, 5, SHORT_NS))
-    assert attributes() == before
-
-
-@needs_slices
-def test_a_thread_that_shall_have_what_nobody_else_wants_keeps_that() -> None:
-    def ask() -> tuple[bool, int]:
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-        return ask_for_short_slices(), attributes()[0]
-
-    assert in_a_thread(ask) == (False, os.SCHED_IDLE)
-
-
-def may_have_a_higher_priority() -> bool:
+def may(work: Callable[[], object]) -> bool:
     def ask() -> bool:
         try:
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10)
+            work()
         except PermissionError:
             return False
         return True
@@ -71,44 +56,191 @@ def may_have_a_higher_priority() -> bool:
     return bool(in_a_thread(ask))
 
 
-@needs_slices
-def test_a_thread_asks_for_a_higher_priority_too_and_does_without_where_it_may_not_have_one() -> None:
-    want = -10 if may_have_a_higher_priority() else attributes()[1]
-    assert in_a_thread(lambda: ask_for_short_slices(-10) and attributes()[1:]) == (want, SHORT_NS)
-    assert in_a_thread(lambda: ask_for_short_slices(12) and attributes()[1:]) == (12, SHORT_NS)
-    with pytest.raises(ValueError, match="nice -21: must be -20 to 19"):
-        ask_for_short_slices(-21)
+def may_have_a_higher_priority() -> bool:
+    return may(lambda: os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), -10))
+
+
+def may_run_in_real_time() -> bool:
+    return may(lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1)))
 
 
 @needs_slices
-def test_a_predicate_thread_that_is_busy_has_the_system_s_slices_until_it_sleeps_again() -> None:
-    """And its own priority. Method: two nodes in full flow, from one that commits for as long as it takes; then single
-    messages."""
-    cluster = Cluster(2, nice=-10)
+def test_a_thread_gets_the_slice_and_keeps_the_rest() -> None:
+    before = attributes()
+
+    def ask() -> tuple[str, tuple[int, int, int]]:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 5)
+        return be_prompt(realtime=0, nice=0), attributes()
+
+    assert in_a_thread(ask) == ("slice", (os.SCHED_OTHER, 5, SHORT_NS))
+    assert attributes() == before
+
+
+@needs_slices
+def test_a_thread_that_shall_have_what_nobody_else_wants_keeps_that() -> None:
+    def ask() -> tuple[str, int]:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        return be_prompt(), attributes()[0]
+
+    assert in_a_thread(ask) == ("", os.SCHED_IDLE)
+
+
+@needs_slices
+def test_a_thread_asks_for_more_and_gets_what_it_may_have() -> None:
+    """A real-time priority, or else a lower nice value, or else short slices."""
+    policy, usual, _ = attributes()
+    slices = ("slice", (policy, usual, SHORT_NS))
+    less = ("nice", (policy, usual - 10, SHORT_NS)) if may_have_a_higher_priority() else slices
+    most = ("realtime", (os.SCHED_RR, 3, 0)) if may_run_in_real_time() else less
+    assert in_a_thread(lambda: (be_prompt(0, -10), attributes())) == less
+    assert in_a_thread(lambda: (be_prompt(3, -10), attributes())) == most
+    assert in_a_thread(lambda: (be_prompt(3, -10) and be_prompt(0, 0), attributes())) == most  # what it has it keeps
+    for wrong, text in (((100, 0), "realtime 100: must be 0 to 99"), ((0, -21), "nice -21: must be -20 to 0"),
+                        ((0, 1), "nice 1: must be -20 to 0")):
+        with pytest.raises(ValueError, match=text):
+            be_prompt(*wrong)
+
+
+@needs_slices
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can do without a right")
+@pytest.mark.parametrize(("limits", "got"), [((0, 0), "slice"), ((0, 30), "nice"), ((1, 0), "realtime")])
+def test_limits_that_a_process_of_no_rights_has_are_enough(limits: tuple[int, int], got: str) -> None:
+    """RLIMIT_RTPRIO and RLIMIT_NICE, as units of systemd set them."""
+    program = """
+import os, resource, sys
+from spindle_core.slices import be_prompt
+try:
+    resource.setrlimit(resource.RLIMIT_RTPRIO, (int(sys.argv[1]),) * 2)
+    resource.setrlimit(resource.RLIMIT_NICE, (int(sys.argv[2]),) * 2)
+except ValueError as error:
+    sys.exit(f"no: {error}")
+os.setuid(65534)
+print(be_prompt(1, -10))
+"""
+    run = subprocess.run([sys.executable, "-c", program, *map(str, limits)], capture_output=True, text=True, timeout=60)
+    if run.stderr.startswith("no:"):
+        pytest.skip("this root may not raise limits")
+    assert run.stdout.strip() == got, run.stderr
+
+
+@needs_slices
+def test_a_predicate_thread_that_is_busy_is_as_it_was_until_it_mostly_sleeps_again() -> None:
+    """Method: two nodes in full flow, from one that commits for as long as it takes; then single messages."""
+    cluster = Cluster(2, nice=-10, realtime=1)
     writer = cluster.writer(0)
     others = set(threading.enumerate())
     cluster.start()
     try:
         threads = [one.native_id or 0 for one in set(threading.enumerate()) - others]
-        usual = attributes()[1:]
-        prompt = usual[0] - 10 if may_have_a_higher_priority() else usual[0], SHORT_NS
+        usual = attributes()
+        prompt = usual[0], usual[1] - 10 if may_have_a_higher_priority() else usual[1], SHORT_NS
 
-        def slices() -> list[tuple[int, int]]:
-            return [attributes(one)[1:] for one in threads]
+        def have() -> list[tuple[int, int, int]]:
+            return [attributes(one) for one in threads]
 
         def busy() -> bool:
             for _ in range(100):
                 writer.write(b"x", timeout_s=30)
-            return usual in slices()
+            return usual in have()
 
         def single() -> bool:
             wait_until(lambda: all(map(asleep, cluster.engines)))
             writer.write(b"x", timeout_s=30)
-            return slices() == [prompt, prompt]
+            return have() == [prompt, prompt]
 
         assert len(threads) == 2
+        wait_until(single, 30)
         wait_until(busy, 30, interval_s=0)
         wait_until(single, 30)
+    finally:
+        cluster.stop()
+
+
+@pytest.mark.skipif(not may_run_in_real_time(), reason="this process may have no real-time priority")
+def test_a_predicate_thread_is_in_real_time_while_others_would_keep_its_core() -> None:
+    """Goal: beside a program that never sleeps, and only there, it need not wait for that; never while it is busy.
+    Method: both on one core. Single messages; as many as there can be; single ones; those after the program's end."""
+    cluster = Cluster(2, nice=-10, realtime=2)
+    writer = cluster.writer(1)
+    others = set(threading.enumerate())
+    cluster.start()
+    core = min(os.sched_getaffinity(0))
+    hog = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        thread = next(one for one in threading.enumerate() if one not in others).native_id or 0
+        os.sched_setaffinity(hog.pid, {core})
+        os.sched_setaffinity(thread, {core})
+
+        def single() -> None:
+            writer.write(b"x", timeout_s=30)
+            assert writer.wait_acknowledged(30)
+            wait_until(lambda: asleep(cluster.engines[0]), 30)
+
+        def is_before_others() -> bool:
+            single()
+            return attributes(thread) == (os.SCHED_RR, 2, 0)
+
+        def is_among_others() -> bool:
+            for _ in range(100):
+                writer.write(b"x", timeout_s=30)
+            return attributes(thread)[0] == os.SCHED_OTHER
+
+        wait_until(is_before_others, 30, interval_s=0)
+        wait_until(is_among_others, 30, interval_s=0)
+        wait_until(is_before_others, 30, interval_s=0)
+        hog.kill()
+        hog.wait()
+        wait_until(lambda: not is_before_others(), 30)
+    finally:
+        hog.kill()
+        hog.wait()
+        cluster.stop()
+
+
+@needs_slices
+def test_a_predicate_thread_that_always_finds_something_is_as_it_was() -> None:
+    """Goal: it doesn't keep its core from others, though no pass of it is in vain. Method: so many messages, one
+    a pass, that they take it some ten milliseconds; it is looked at in the middle."""
+    count = 1 << 15
+    switches = Switches(batch_send=False, batch_receive=False, batch_delivery=False)
+    cluster = Cluster(1, nice=-10, realtime=1, window=count, switches=switches)
+    reader, writer = cluster.reader(0, capacity=16 << 20), cluster.writer(0, slots=count)
+    for _ in range(count):
+        writer.write(b"x", timeout_s=0)
+    usual, others, found = attributes(), set(threading.enumerate()), None
+    cluster.start()
+    try:
+        (thread,) = set(threading.enumerate()) - others
+        while (delivered := reader.pending) < count:
+            found = attributes(thread.native_id or 0)
+            if delivered and found == usual:
+                break
+        assert 0 < delivered < count and found == usual
+    finally:
+        cluster.stop()
+
+
+def processor_s(thread_id: int) -> float:
+    return int(Path(f"/proc/self/task/{thread_id}/schedstat").read_text().split()[0]) / 1e9
+
+
+@pytest.mark.parametrize("realtime", [0, 1])
+def test_a_predicate_thread_that_waits_for_its_turn_leaves_its_core_to_others(realtime: int) -> None:
+    """Goal: an application's thread that drives, or has a lock, gets on though a thread with a real-time priority waits
+    for it on the same core. Method: the predicates are kept from it while it is rung; nobody else wants a core."""
+    cluster = Cluster(2, realtime=realtime)
+    others = set(threading.enumerate())
+    cluster.engines[1].start()
+    try:
+        (thread,) = set(threading.enumerate()) - others
+        wait_until(lambda: asleep(cluster.engines[1]))
+        with cluster.engines[1].parked():
+            before, since = processor_s(thread.native_id or 0), time.monotonic()
+            cluster.writer(0).write(b"x")
+            while cluster.engines[0].step_once():
+                continue
+            time.sleep(0.3)
+            assert processor_s(thread.native_id or 0) - before < (time.monotonic() - since) / 2
     finally:
         cluster.stop()
 

@@ -21,7 +21,8 @@ __all__ = ["FAIL", "OK", "SECTIONS", "WARN", "Check", "Machine", "run_checks", "
 SECTIONS: Mapping[str, tuple[Callable[[Machine], Check | None], ...]] = {
     "machine": (
         host.check_python, host.check_core, host.check_kernel, host.check_memory_files, host.check_memory,
-        host.check_shm_size, host.check_huge_pages, host.check_cores, host.check_governor, host.check_open_files,
+        host.check_shm_size, host.check_huge_pages, host.check_cores, host.check_waking,
+        host.check_governor, host.check_open_files,
     ),
     "files": (files.check_runtime_dir, files.check_stale, files.check_journal, files.check_access),
     "clocks": (clocks.check_clock, clocks.check_monotonic, clocks.check_synchronised),

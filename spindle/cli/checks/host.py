@@ -8,6 +8,7 @@ import platform
 import re
 import resource
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine, free_bytes
@@ -186,6 +187,24 @@ def check_governor(machine: Machine) -> Check:
             "slow cores add latency: as root, `cpupower frequency-set -g performance`",
         )
     return Check("cpu governor", OK, ", ".join(governors))
+
+
+PROMPT = {
+    "realtime": "at once, beside busy programs too (real-time priority {realtime})",
+    "nice": "soon, beside busy programs too (nice {nice}); at once with LimitRTPRIO={realtime}",
+    "slice": "soon, unless a node has just worked (short time slices); at once with LimitRTPRIO={realtime}",
+    "": "beside busy programs some milliseconds late; at once with LimitRTPRIO={realtime}",
+}
+
+
+def check_waking(machine: Machine) -> Check:
+    """How soon a node runs after it is woken, started as this is. Tried on a thread that ends then."""
+    from spindle_core.slices import be_prompt  # check_core says if that can't be imported
+
+    realtime, nice = machine.config.realtime_priority, machine.config.nice
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit(be_prompt, realtime, nice).result()
+    return Check("waking", OK, PROMPT[got].format(realtime=realtime or 1, nice=f"{nice:+}"))
 
 
 def check_open_files(_: Machine) -> Check:

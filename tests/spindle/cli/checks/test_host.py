@@ -5,12 +5,15 @@ Method: made-up /proc and /sys below a temporary root, limits replaced.
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
 from spindle.cli.checks import host
 from spindle.cli.checks.base import FAIL, OK, WARN, Machine
+from spindle_core import slices
 from tests.spindle.cli.checks.support import expect, put
 
 
@@ -76,6 +79,28 @@ def test_cores(
     if quota is not None:
         put(machine, "/sys/fs/cgroup/cpu.max", quota)
     expect(host.check_cores(machine), verdict, part)
+
+
+@pytest.mark.parametrize(
+    ("got", "part"),
+    [
+        ("realtime", "at once, beside busy programs too (real-time priority 1)"),
+        ("nice", "(nice -10); at once with LimitRTPRIO=1"),
+        ("slice", "unless a node has just worked"),
+        ("", "some milliseconds late"),
+    ],
+)
+def test_waking(machine: Machine, monkeypatch: pytest.MonkeyPatch, got: str, part: str) -> None:
+    asked: list[tuple[int, int]] = []
+    monkeypatch.setattr(slices, "be_prompt", lambda *wanted: [asked.append(wanted), got][1])
+    expect(host.check_waking(machine), OK, part)
+    assert asked == [(1, -10)]
+
+
+def test_waking_is_tried_on_a_thread_of_its_own(machine: Machine) -> None:
+    before = os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert host.check_waking(machine).verdict == OK
+    assert (os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())) == before
 
 
 def test_governor(machine: Machine) -> None:
