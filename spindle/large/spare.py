@@ -19,7 +19,28 @@ from spindle.large import memory
 
 KEEP_S = 5.0  # after a sample was dropped
 COUNT_MAX = 32  # of a node: each has a descriptor
+SKIPPED_MAX = 63  # samples for whose memory nobody waits, after that was in vain many times
 _BUSY_MAX = 8  # that are asked about before one that is free
+
+
+class Patience:
+    """Whether a writer's next sample waits for memory that somebody still has: not after that was in vain, for one
+    sample, then for three, seven, and so on."""
+
+    __slots__ = ("_skip", "_skipped")
+
+    def __init__(self) -> None:
+        self._skip = self._skipped = 0
+
+    def asked(self) -> bool:
+        if self._skipped < self._skip:
+            self._skipped += 1
+            return False
+        return True
+
+    def told(self, in_vain: bool) -> None:
+        self._skip = min(2 * self._skip + 1, SKIPPED_MAX) if in_vain else 0
+        self._skipped = 0
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -77,6 +98,13 @@ class SpareMemory:
                 if busy == _BUSY_MAX:
                     break
             return -1
+
+    def waiting(self, topic: str, writer: object, capacity: int) -> bool | None:
+        """None: nothing of this writer and capacity is here; True: of what is, somebody still has each; else False."""
+        with self._lock:
+            found = [one for one in self._spares
+                     if one.topic == topic and one.writer is writer and one.capacity == capacity]
+            return not any(memory.is_free(one.fd) for one in found[:_BUSY_MAX]) if found else None
 
     def make(self, size: int) -> int:
         """As memory.make_closable(); what waits here goes before that fails. Raises NoResources."""

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.errors import NoResources, SampleMissing, SampleUnfit, SpindleError, TopicLimit, TopicUnknown, shortage
 from spindle.group.levels import Level
 from spindle.large import memory
-from spindle.large.spare import KEEP_S
+from spindle.large.spare import KEEP_S, Patience
 from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
 from spindle.topics.ports import WriterPort
 
@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 SWEEP_S = 0.5  # between two looks for samples that every reader has taken, while none comes or goes
 SWEEP_SOON_S = 0.02  # the same, after one has come or gone: its memory is wanted again, by its writer or the system
 SWEEP_AGAIN_S = 0.005  # between two looks because a writer wants memory
+SPARE_LOOK_S = 0.001  # between two looks whether memory is free that readers are about to let go of
+CLEARED_BYTES_PER_S = 4 << 30  # by the kernel, before new memory can be filled
 AGAIN_S = 0.2  # after a sample could not be had
 HISTORY_PATIENCE_S = 10.0  # until a sample is lost to late readers here whose bytes are there, and can't be reached
 SPARE = 256  # places of the node's table that are left to what others send
@@ -78,6 +80,7 @@ class LargeSamples:
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_s = SWEEP_SOON_S
         self._swept_s = -math.inf  # when that was last done
+        self._patience: dict[WriterPort, Patience] = {}
         self._stopped = False
 
     # --- from writers of this node
@@ -121,6 +124,8 @@ class LargeSamples:
         if not await self._take_room(spec.name, size, timeout_s):
             return None
         try:
+            if self._is_used_again(user):
+                await self._await_spare(port, size)
             # Now: who has filled it has no way back.
             if self._larges.room <= self._made + SPARE:
                 raise NoResources(f"topic {spec.name!r}: nearly as many large samples are at this node as there may be "
@@ -131,6 +136,26 @@ class LargeSamples:
             raise
         self._made += 1
         return fd
+
+    async def _await_spare(self, port: WriterPort, size: int) -> None:
+        """Waits for memory of an earlier sample, which readers may be about to let go of, for as long as the kernel takes
+        to clear new memory. That would cost a core the same time, and then there would be one memory more."""
+        patience, capacity = self._patience.setdefault(port, Patience()), memory.capacity_of(size)
+        until = self._now_s() + size / CLEARED_BYTES_PER_S
+        if until - self._now_s() < SPARE_LOOK_S or not patience.asked():
+            return
+        waited = False
+        while self._spare.waiting(port.topic, port, capacity):
+            waited = True
+            if self._now_s() >= until:
+                patience.told(True)
+                return
+            await asyncio.sleep(SPARE_LOOK_S)
+            if self._stopped:
+                return
+            self._sweep_now()
+        if waited:
+            patience.told(False)
 
     def _is_trusted(self, user: int | None) -> bool:
         """A program of this user may have memory that isn't sealed: see spindle/large/memory.py."""
@@ -200,6 +225,7 @@ class LargeSamples:
             if large_id in self._own and self._larges.drop(large_id):
                 self._forget(large_id)
         self._spare.writer_ended(port)
+        self._patience.pop(port, None)
 
     def keep(self, topic: str, payload: bytes) -> tuple[int, bytes]:
         """Puts a sample beside the order that came as bytes, from a journal or another member's: its id, and its entry.

@@ -45,6 +45,7 @@ LATER: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle.links.port", "LINKS_FOR_ANSWERS_MAX", (1,)),
     ("spindle.links.duplexes", "FIRST", (1, 2, 1000)),
     ("spindle.large.memory", "REUSED_MIN", (1, 3000)),
+    ("spindle.topics.larges", "CLEARED_BYTES_PER_S", (100_000, 4 << 30)),
 )
 
 
