@@ -138,8 +138,8 @@ class LargeSamples:
         return fd
 
     async def _await_spare(self, port: WriterPort, size: int) -> None:
-        """Waits for memory of an earlier sample, which readers may be about to let go of, for as long as the kernel takes
-        to clear new memory. That would cost a core the same time, and then there would be one memory more."""
+        """Waits for memory of an earlier sample, which readers may be about to let go of, for as long as the kernel
+        takes to clear new memory. That would cost a core the same time, and then there would be one memory more."""
         patience, capacity = self._patience.setdefault(port, Patience()), memory.capacity_of(size)
         until = self._now_s() + size / CLEARED_BYTES_PER_S
         if until - self._now_s() < SPARE_LOOK_S or not patience.asked():
