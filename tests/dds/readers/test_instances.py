@@ -188,6 +188,23 @@ def test_what_was_never_written_can_be_disposed_but_not_unregistered(participant
     assert seen(reader.take(9)) == [(-1, DISPOSED)]
 
 
+@pytest.mark.parametrize("how", ["unregistered", "closed"])
+def test_who_disposes_of_what_was_never_written_has_to_do_with_it_from_then_on(participant, how):
+    """Goal: its going is no second end, and nothing is kept of the instance behind it."""
+    _, reader, writer = made(participant)
+    writer.dispose(Track(1))
+    writer.dispose(Track(1))
+    settled(writer)
+    assert seen(reader.take(9)) == [(-1, DISPOSED)]
+    assert len(reader._intake.instances) == 1  # as of what was written: the writer may write it yet
+    if how == "unregistered":
+        writer.unregister_instance(Track(1))
+        settled(writer)
+    else:
+        writer.close()
+    wait_until(lambda: reader.take(9) == [] and len(reader._intake.instances) == 0)
+
+
 def test_ends_of_what_has_ended_say_nothing(participant):
     _, reader, writer = made(participant)
     write_all(writer, [Track(1, 1)])
