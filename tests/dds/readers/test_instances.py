@@ -205,6 +205,20 @@ def test_who_disposes_of_what_was_never_written_has_to_do_with_it_from_then_on(p
     wait_until(lambda: reader.take(9) == [] and len(reader._intake.instances) == 0)
 
 
+def test_an_end_behind_an_end_keeps_its_instance(participant):
+    """Goal: of two ends that nobody has taken the later one is kept, and what is written next is of that instance."""
+    _, reader, writer = made(participant)
+    write_all(writer, [Track(1, 1)])
+    assert seen(reader.take(9)) == [(1, ALIVE)]
+    for _ in range(2):
+        writer.unregister_instance(Track(1))
+    settled(writer)
+    assert seen(reader.read(9)) == [(-1, DISPOSED)]
+    write_all(writer, [Track(1, 2)])
+    last = reader.take(9)[-1]
+    assert last == Track(1, 2) and last.sample_info.disposed_generation_count == 1
+
+
 def test_ends_of_what_has_ended_say_nothing(participant):
     _, reader, writer = made(participant)
     write_all(writer, [Track(1, 1)])
@@ -436,7 +450,8 @@ class Model:
             counts[before] += 1
         self.state[number] = ALIVE
 
-    def dispose(self, number):
+    def dispose(self, writer, number):
+        self.writers.setdefault(number, set()).add(writer)
         self.generations.setdefault(number, {DISPOSED: 0, NO_WRITERS: 0})
         self.state[number] = DISPOSED
 
@@ -462,10 +477,10 @@ def test_readers_go_through_the_states_of_the_model(steps):
                 getattr(writer, what)(Track(number))
                 model.write(names[place], number)
                 if what == "write_dispose":
-                    model.dispose(number)
+                    model.dispose(names[place], number)
             elif what == "dispose":
                 writer.dispose(Track(number))
-                model.dispose(number)
+                model.dispose(names[place], number)
             elif what == "unregister":
                 writer.unregister_instance(Track(number))
                 model.unregister(names[place], number)
