@@ -164,7 +164,7 @@ cdef void drive(driver_t *d) noexcept nogil:
     cdef bint crowded
     cdef spindle_turns turns
     cdef uint32_t realtime
-    cdef bint prompt, can_ask, wants
+    cdef bint prompt, can_ask, wants     # can_ask: not where there are neither short slices nor a right
     spindle_note_turns(&turns)
     prompt = can_ask = spindle_take_turns(&turns, SLICE_NS, turns.nice + d.nice) != 0
     memset(&crowd, 0, sizeof(crowd_t))
@@ -228,8 +228,8 @@ cdef void drive(driver_t *d) noexcept nogil:
                 realtime = d.realtime if now < crowd.until_ns else 0
                 wants = spindle_can_be_realtime(&turns, realtime) != 0
                 if not prompt:
-                    wants = mostly_sleeps(&crowd, now, d.used_ns, d.used_ns - awake_from)
-                if can_ask and wants:
+                    wants = (can_ask or wants) and mostly_sleeps(&crowd, now, d.used_ns, d.used_ns - awake_from)
+                if wants:
                     prompt = spindle_be_prompt(&turns, SLICE_NS, turns.nice + d.nice, realtime) != 0
                 sleep(d)
                 read_clocks(d)

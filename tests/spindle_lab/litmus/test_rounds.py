@@ -16,7 +16,8 @@ from spindle_lab.litmus.__main__ import play
 from spindle_lab.litmus.rounds import SHAPES, Race
 
 PROCESSORS = len(os.sched_getaffinity(0))
-ROUNDS = 10_000
+ROUNDS = 300_000  # without a fence less than one wake-up in ten thousand is lost
+ROUNDS_MORE = 10_000
 PLAYS_MAX = 100  # until each side has been first: on a busy machine the other one's processor may be somebody else's
 ROUNDS_IN_TURNS = 300  # where there is no processor for each thread, every round waits for the scheduler
 
@@ -25,8 +26,8 @@ ROUNDS_IN_TURNS = 300  # where there is no processor for each thread, every roun
 def test_who_falls_asleep_and_who_has_work_never_miss_each_other(shape: str) -> None:
     together = SHAPES[shape][1] < PROCESSORS
     rung = seen = both = 0
-    for _ in range(PLAYS_MAX if together else 1):
-        rounds = ROUNDS if together else ROUNDS_IN_TURNS
+    for n in range(PLAYS_MAX if together else 1):
+        rounds = ROUNDS_IN_TURNS if not together else ROUNDS_MORE if n else ROUNDS
         race = play(shape, rounds)
         (none, only_rung), (only_seen, at_once) = race.seen_rung
         assert race.lost == none == 0
