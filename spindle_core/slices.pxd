@@ -17,7 +17,9 @@ program that is at work there, though another core may be idle. On a machine wit
 longer. A busy thread is like any other one of the daemon: it would take the core from applications for less than they
 have just begun, and find little to do.
 
-A thread with a real-time priority gives way to nobody without one by yielding: see give_way() in events.pxd.
+A thread with a real-time priority gives way to nobody without one by yielding: see give_way() in events.pxd. So only
+daemons' threads take one. In a program that has its node in its own process its threads drive the predicates too
+(attending.pxi), and a predicate thread in real time would take the core from them in the middle of it.
 """
 from libc.stdint cimport uint32_t, uint64_t
 
@@ -26,10 +28,12 @@ cdef extern from "slices.h" nogil:
         SPINDLE_TOOK_SLICE
         SPINDLE_TOOK_NICE
         SPINDLE_TOOK_REALTIME
+        SPINDLE_RESET_ON_FORK
 
     cdef struct spindle_turns:
         uint32_t realtime
         int nice
+        uint64_t flags
 
     void spindle_note_turns(spindle_turns *turns)
     int spindle_take_turns(spindle_turns *turns, uint64_t slice_ns, int nice)

@@ -1,14 +1,17 @@
 """For Python threads: see slices.pxd."""
 import os
+import threading
+
+cdef object own = threading.local()       # nice: of a thread when it asked first
 
 
 def be_prompt(realtime=1, nice=-10):
     """The calling thread, which mostly waits, runs as soon after it is woken as this process may have it, even if
-    others keep all cores busy. What it got:
+    others keep all cores busy. Threads and programs that it starts are as usual. What it got:
 
     "realtime"  a real-time priority (SCHED_RR): it runs at once, before all threads that have none, so it must not work
                 for long without waiting
-    "nice"      a short time slice and a lower nice value: it runs soon, and others get a tenth of the core beside it
+    "nice"      a lower nice value: it runs soon, and others get a tenth of the core beside it
     "slice"     a short time slice: it runs soon unless it has just worked
     ""          nothing: an old kernel, or a sandbox
 
@@ -17,15 +20,21 @@ def be_prompt(realtime=1, nice=-10):
     ValueError if they are others.
     """
     cdef spindle_turns turns
-    cdef int took
+    cdef int took, before
     if not 0 <= realtime <= REALTIME_MAX:
         raise ValueError(f"realtime {realtime}: must be 0 to {REALTIME_MAX}")
     if not -20 <= nice <= 0:
         raise ValueError(f"nice {nice}: must be -20 to 0")
     spindle_note_turns(&turns)
-    took = spindle_be_prompt(&turns, SLICE_NS, turns.nice + <int>nice, realtime)
+    turns.flags = SPINDLE_RESET_ON_FORK
+    if not hasattr(own, "nice"):
+        own.nice = turns.nice
+    before, turns.nice = turns.nice, own.nice
+    took = spindle_be_prompt(&turns, SLICE_NS, own.nice + <int>nice, realtime)
     if took & SPINDLE_TOOK_REALTIME:
         return "realtime"
-    if took & SPINDLE_TOOK_SLICE:
-        return "nice" if took & SPINDLE_TOOK_NICE else "slice"
-    return "realtime" if os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO) else ""   # it had one already
+    if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK in (os.SCHED_RR, os.SCHED_FIFO):
+        return "realtime"                 # it had one already
+    if took & SPINDLE_TOOK_NICE or (took and before < own.nice):
+        return "nice"
+    return "slice" if took else ""

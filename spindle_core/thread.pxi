@@ -225,7 +225,11 @@ cdef void drive(driver_t *d) noexcept nogil:
                 if note_core_back(&crowd, now, now - given_away, d.used_ns):
                     d.counters[C_CROWDED] += 1
             else:
-                realtime = d.realtime if now < crowd.until_ns else 0
+                realtime = 0
+                if d.realtime and now < crowd.until_ns and not does_much(&crowd, now, d.used_ns):
+                    realtime = d.realtime
+                if turns.realtime and not realtime:
+                    spindle_take_turns(&turns, SLICE_NS, turns.nice + d.nice)
                 wants = spindle_can_be_realtime(&turns, realtime) != 0
                 if not prompt:
                     wants = (can_ask or wants) and mostly_sleeps(&crowd, now, d.used_ns, d.used_ns - awake_from)

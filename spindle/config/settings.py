@@ -210,9 +210,9 @@ class NodeConfig:
     )  # fmt: skip
     realtime_priority: int = _key(
         "core", "realtime_priority", "int",
-        "Real-time priority (SCHED_RR) of the predicate thread while it mostly sleeps, and others use its core up: it "
-        "then runs as soon as it is woken. Where the node may have that, as root, with CAP_SYS_NICE, or with "
-        "`LimitRTPRIO=` in its unit; elsewhere it does with `nice`. 0: never.",
+        "Real-time priority (SCHED_RR) of a daemon's predicate thread while it mostly sleeps, and others use its core "
+        "up: it then runs as soon as it is woken. Where the daemon may have that, as root, with CAP_SYS_NICE, or with "
+        "`LimitRTPRIO=` in its unit; elsewhere it does with `nice`. 0: never. A node in a program has none.",
         1, low=0, high=99,
     )  # fmt: skip
     nice: int = _key(

@@ -104,7 +104,7 @@ class SpareMemory:
         with self._lock:
             found = [one for one in self._spares
                      if one.topic == topic and one.writer is writer and one.capacity == capacity]
-            return not any(memory.is_free(one.fd) for one in found[:_BUSY_MAX]) if found else None
+            return not any(memory.is_free(one.fd) for one in found) if found else None
 
     def make(self, size: int) -> int:
         """As memory.make_closable(); what waits here goes before that fails. Raises NoResources."""

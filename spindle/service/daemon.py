@@ -269,6 +269,8 @@ async def serve(config: NodeConfig, stopping: asyncio.Event, on_ready: Callable[
         from spindle.service.web import check_installed
 
         check_installed()
+    if embedded:  # the program's threads do the node's work, too, and it must not take the core from them meanwhile
+        config = dataclasses.replace(config, realtime_priority=0)
     node = Node(config)
     attachments = Attachments(node, embedded=embedded)
     node.set_application_handler(attachments.admit)

@@ -121,11 +121,12 @@ class LargeSamples:
         topic until hand_over() or give_up(): a descriptor, which must not be shared with anybody else; None if there
         was no room in time. Raises TopicLimit, NoResources."""
         self.check_size(spec, size)
+        deadline = self._now_s() + timeout_s
         if not await self._take_room(spec.name, size, timeout_s):
             return None
         try:
             if self._is_used_again(user):
-                await self._await_spare(port, size)
+                await self._await_spare(port, size, deadline)
             # Now: who has filled it has no way back.
             if self._larges.room <= self._made + SPARE:
                 raise NoResources(f"topic {spec.name!r}: nearly as many large samples are at this node as there may be "
@@ -137,12 +138,14 @@ class LargeSamples:
         self._made += 1
         return fd
 
-    async def _await_spare(self, port: WriterPort, size: int) -> None:
+    async def _await_spare(self, port: WriterPort, size: int, deadline: float) -> None:
         """Waits for memory of an earlier sample, which readers may be about to let go of, for as long as the kernel
         takes to clear new memory. That would cost a core the same time, and then there would be one memory more."""
+        until = min(self._now_s() + size / CLEARED_BYTES_PER_S, deadline)
+        if until - self._now_s() < SPARE_LOOK_S or port.inbox.ring.fd < 0:
+            return
         patience, capacity = self._patience.setdefault(port, Patience()), memory.capacity_of(size)
-        until = self._now_s() + size / CLEARED_BYTES_PER_S
-        if until - self._now_s() < SPARE_LOOK_S or not patience.asked():
+        if not patience.asked():
             return
         waited = False
         while self._spare.waiting(port.topic, port, capacity):

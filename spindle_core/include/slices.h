@@ -25,6 +25,7 @@ struct spindle_turns {
     uint32_t policy, realtime;
     int32_t nice;
     int refused;                 /* it may have no real-time priority: not asked for again */
+    uint64_t flags;              /* SPINDLE_RESET_ON_FORK: what it asks for is for itself, not for what it starts */
 };
 
 static inline int spindle_get_attr(struct spindle_sched_attr *attr) {
@@ -54,18 +55,20 @@ static inline void spindle_note_turns(struct spindle_turns *turns) {
     }
 }
 
-/* The calling thread's slice from now on, 0: the system's, and its nice value, where this process may have that;
-   everything else stays. Which of the two the kernel took. */
+/* The calling thread's slice from now on, 0: the system's, and its nice value, where this process may have that. Which
+   of the two the kernel took. */
 static inline int spindle_take_turns(struct spindle_turns *turns, uint64_t slice_ns, int nice) {
     struct spindle_sched_attr attr;
     int32_t before;
     if (!spindle_get_attr(&attr) || !spindle_may_change(turns, &attr))
         return 0;
+    nice = nice < -20 ? -20 : nice > 19 ? 19 : nice;
     before = turns->realtime ? turns->nice : attr.nice;
     attr.policy = turns->policy;
     attr.priority = 0;
     attr.runtime_ns = slice_ns;
-    attr.nice = nice < -20 ? -20 : nice > 19 ? 19 : nice;
+    attr.nice = nice;
+    attr.flags |= turns->flags;
     if (!spindle_set_attr(&attr)) {
         attr.nice = before;
         if (!spindle_set_attr(&attr))
@@ -85,6 +88,7 @@ static inline int spindle_be_prompt(struct spindle_turns *turns, uint64_t slice_
     if (!spindle_get_attr(&attr) || !spindle_may_change(turns, &attr))
         return 0;
     if (realtime && !turns->refused) {
+        attr.flags |= turns->flags;
         attr.policy = SPINDLE_POLICY_RR;
         attr.priority = realtime;
         attr.nice = 0;

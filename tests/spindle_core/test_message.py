@@ -98,3 +98,16 @@ def test_memory_that_serves_again_is_of_the_right_size() -> None:
     del many
     alternating = [b"%d" % k * (1 + 99 * (k % 2)) for k in range(1000)]
     assert taken(alternating) == alternating
+
+
+def test_a_message_does_not_lie_in_memory_of_a_shorter_one() -> None:
+    """Method: of many short messages, which lie side by side, every other one goes; then long ones are made, and the
+    short ones that are left are looked at. So many others, that live on, that no other memory is kept ready."""
+    short = taken([b"%03d" % k * 8 for k in range(60)])
+    others = [taken([b"y" * 3000] * 300), taken([b"y" * 500] * 300)]
+    left = short[::2]
+    del short
+    long = taken([bytes([k]) * 2000 for k in range(30)])
+    assert left == [b"%03d" % k * 8 for k in range(0, 60, 2)]
+    assert long == [bytes([k]) * 2000 for k in range(30)]
+    assert all(map(len, others))

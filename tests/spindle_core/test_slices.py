@@ -102,6 +102,25 @@ def test_a_thread_asks_for_more_and_gets_what_it_may_have() -> None:
 
 
 @needs_slices
+def test_what_a_thread_asks_for_is_for_itself_alone_and_asked_for_once() -> None:
+    """Goal: neither a thread nor a program that it starts is before others; and asking again changes nothing."""
+    usual = attributes()
+
+    def ask(realtime: int) -> tuple[list[str], tuple[int, int, int], tuple[int, int, int], str]:
+        got = [be_prompt(realtime, -5) for _ in range(2)]
+        program = subprocess.run([sys.executable, "-c", "import os; print(os.sched_getscheduler(0), os.nice(0))"],
+                                 capture_output=True, text=True, timeout=60)
+        return got, attributes(), in_a_thread(attributes), program.stdout  # type: ignore[return-value]
+
+    for realtime in (0, 3):
+        got, mine, thread, program = in_a_thread(lambda realtime=realtime: ask(realtime))  # type: ignore[misc]
+        assert got[0] == got[1] and mine in ((os.SCHED_RR, 3, 0), (usual[0], usual[1] - 5, SHORT_NS),
+                                             (usual[0], usual[1], SHORT_NS))
+        assert thread[0] == usual[0] and thread[1] >= min(usual[1], 0)
+        assert program.split() == [str(usual[0]), str(thread[1])]
+
+
+@needs_slices
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can do without a right")
 @pytest.mark.parametrize(("limits", "got"), [((0, 0), "slice"), ((0, 30), "nice"), ((1, 0), "realtime")])
 def test_limits_that_a_process_of_no_rights_has_are_enough(limits: tuple[int, int], got: str) -> None:

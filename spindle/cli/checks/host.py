@@ -190,21 +190,22 @@ def check_governor(machine: Machine) -> Check:
 
 
 PROMPT = {
-    "realtime": "at once, beside busy programs too (real-time priority {realtime})",
-    "nice": "soon, beside busy programs too (nice {nice}); at once with LimitRTPRIO={realtime}",
-    "slice": "soon, unless a node has just worked (short time slices); at once with LimitRTPRIO={realtime}",
-    "": "beside busy programs some milliseconds late; at once with LimitRTPRIO={realtime}",
+    "realtime": "at once, beside busy programs too (real-time priority)",
+    "nice": "soon, beside busy programs too (nice {nice})",
+    "slice": "soon, unless a node has just worked (short time slices)",
+    "": "beside busy programs some milliseconds late",
 }
 
 
 def check_waking(machine: Machine) -> Check:
-    """How soon a node runs after it is woken, started as this is. Tried on a thread that ends then."""
+    """How soon a daemon runs after it is woken, started as this is. Tried on a thread that ends then."""
     from spindle_core.slices import be_prompt  # check_core says if that can't be imported
 
     realtime, nice = machine.config.realtime_priority, machine.config.nice
     with ThreadPoolExecutor(1) as pool:
         got = pool.submit(be_prompt, realtime, nice).result()
-    return Check("waking", OK, PROMPT[got].format(realtime=realtime or 1, nice=f"{nice:+}"))
+    better = f"; at once with LimitRTPRIO={realtime}" if realtime and got != "realtime" else ""
+    return Check("waking", OK, PROMPT[got].format(nice=f"{nice:+}") + better)
 
 
 def check_open_files(_: Machine) -> Check:

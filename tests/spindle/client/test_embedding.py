@@ -23,6 +23,7 @@ from spindle.config.settings import NodeConfig
 from spindle.errors import NoDaemon, NodeIdTaken, NodeStopped
 from spindle.group.events import VIEW
 from spindle.group.topics import TopicSpec
+from spindle_core.engine import Engine
 from tests.spindle.daemons import daemons
 from tests.support import product_threads, wait_until
 
@@ -50,6 +51,20 @@ def test_two_embedded_nodes_in_one_process(runtime_dir: Path) -> None:
         with pytest.raises(NodeStopped):
             two.view()
     assert not list((runtime_dir / "domain-0").glob("*.sock"))
+
+
+def test_its_predicate_thread_never_runs_in_real_time(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: the program's threads drive the node as well; none of them shall lose its core in the middle of that."""
+    asked: list[tuple[object, object]] = []
+
+    class Noted(Engine):  # type: ignore[misc]
+        def __init__(self, *args: object, **kwargs: object) -> None:
+            asked.append((kwargs["realtime"], kwargs["nice"]))
+            super().__init__(*args, **kwargs)
+
+    monkeypatch.setattr("spindle_core.engine.Engine", Noted)
+    with embed(config=NodeConfig(runtime_dir=runtime_dir, realtime_priority=7)) as session:
+        assert session.node_id == 1 and asked == [(0, -10)]
 
 
 def test_domain_and_id_can_be_given(runtime_dir: Path) -> None:

@@ -79,6 +79,23 @@ def test_only_of_its_size(spare: SpareMemory) -> None:
     assert first_byte(spare, "a", MINE, SIZE + 1) == 1
 
 
+def test_whether_something_is_free_or_worth_waiting_for() -> None:
+    """Also behind many that somebody has."""
+    spare = SpareMemory(16 * CAPACITY)
+    assert spare.waiting("a", MINE, CAPACITY) is None
+    kept = [memory_that_was(k) for k in range(9)]
+    readers = [memory.open_anew(one) for one in kept]
+    for one in kept:
+        spare.keep("a", MINE, one, CAPACITY, 0.0)
+    assert spare.waiting("a", MINE, CAPACITY) is True
+    assert spare.waiting("a", THEIRS, CAPACITY) is None
+    os.close(readers.pop())
+    assert spare.waiting("a", MINE, CAPACITY) is False
+    for fd in readers:
+        os.close(fd)
+    spare.clear()
+
+
 def test_what_waits_for_long_goes(spare: SpareMemory) -> None:
     for number in range(3):
         spare.keep("a", MINE, memory_that_was(number), CAPACITY, float(number))

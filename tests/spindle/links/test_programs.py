@@ -8,11 +8,14 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from spindle.client.attaching import attach
+from spindle.client.embedding import embed
 from spindle.client.session import Session
+from spindle.config.settings import NodeConfig
 from spindle.errors import ConfigError, ConnectionEnded, LinkError, NodeStopped
 from spindle.links import Links, Port
 from tests.spindle.daemons import daemons
@@ -319,3 +322,16 @@ def test_only_who_was_called_can_answer(sessions: Sessions) -> None:
         with pytest.raises(LinkError, match="nobody is there"):  # a port has no other name than its number
             link.send(b"by its link", to=port._end.id)
         assert port.receive(0.05) is None
+
+
+def test_memory_that_may_not_be_looked_for_is_asked_for(runtime_dir: Path) -> None:
+    """Goal: a region of another node of the host, where the kernel lets no node look at another's descriptors (other
+    users, other pid namespaces). Method: embedded nodes, which are all told so."""
+    with contextlib.ExitStack() as stack:
+        tried = stack.enter_context(patch("spindle.pool.pooling.open_file_of", side_effect=PermissionError))
+        one, two = (stack.enter_context(embed(config=NodeConfig(runtime_dir=runtime_dir))) for _ in range(2))
+        with Links(two).offer("table", 4096, atomics=True) as table, Links(one).open(two.node_id) as link:
+            table.view[8:16] = b"abcdefgh"
+            seen = link.region("table", change=True)
+            assert seen.read(8, 8) == b"abcdefgh" and seen.fetch_add(0, 3) == 0 and table.view[0] == 3
+        assert tried.called

@@ -84,7 +84,7 @@ def test_cores(
 @pytest.mark.parametrize(
     ("got", "part"),
     [
-        ("realtime", "at once, beside busy programs too (real-time priority 1)"),
+        ("realtime", "at once, beside busy programs too (real-time priority)"),
         ("nice", "(nice -10); at once with LimitRTPRIO=1"),
         ("slice", "unless a node has just worked"),
         ("", "some milliseconds late"),
