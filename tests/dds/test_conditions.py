@@ -7,6 +7,8 @@ instead of sleeping.
 import asyncio
 import threading
 import time
+from types import SimpleNamespace
+from unittest.mock import patch
 
 import pytest
 
@@ -196,7 +198,12 @@ def test_closing_the_one_reader_that_is_waited_for_ends_no_wait(participant):
     thread.start()
     wait_until(lambda: waitset._known)
     reader.close()
-    reader._source.wait(waitset._waker, 0, 0)  # as one who has looked just before it was closed
+    source = reader._source
+    log = source.newest.log
+    assert log.is_gone
+    there = SimpleNamespace(is_gone=False, wait_or=log.wait_or)  # as one finds it who has looked just before it closed
+    with patch.object(source, "newest", SimpleNamespace(log=there)):
+        source.wait(waitset._waker, 0, 0)
     guard.set(True)
     thread.join(10)
     assert found == [1]
