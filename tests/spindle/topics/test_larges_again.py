@@ -95,6 +95,7 @@ def test_a_reader_that_keeps_all_is_not_waited_for_each_time(
 
 
 def test_who_has_no_time_does_not_wait_for_memory(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spindle.topics.larges.KEEP_S", 600.0)
     monkeypatch.setattr("spindle.topics.larges.CLEARED_BYTES_PER_S", 1)
     with group(runtime_dir, 1) as (one,), counted(monkeypatch) as made:
         one.declare_topic(TopicSpec("t", size_max=64))
@@ -103,5 +104,7 @@ def test_who_has_no_time_does_not_wait_for_memory(runtime_dir: Path, monkeypatch
         writer.inbox.write(sample(1, MIB), timeout_s=20)
         first = read_in_place(reader)
         wait_until(lambda: one.status()["large"]["spare_bytes"] > 0)
-        writer.inbox.write(sample(2, MIB), timeout_s=0)
-        assert len(made) == 2 and len(first) == MIB
+        second = threading.Thread(target=lambda: writer.inbox.write(sample(2, MIB), timeout_s=0), daemon=True)
+        second.start()
+        second.join(20)
+        assert not second.is_alive() and len(made) == 2 and len(first) == MIB
