@@ -68,7 +68,7 @@ cdef extern from "unistd.h" nogil:
 
 cdef inline void give_way(int *times) noexcept nogil:
     """For a thread that waits for another one to let go: that one may need this core. `times`: how often it has done so
-    in this wait. After some times it sleeps a little: one with a real-time priority, as predicate threads have it
+    in this wait. After some times it sleeps a little: one with a real-time priority, as daemons' threads may have it
     (slices.pxd), gives way to no thread without it by yielding, and who is waited for would never run."""
     times[0] += 1
     if times[0] <= YIELDS_BEFORE_REST:

@@ -13,12 +13,20 @@ from typing import Any
 
 import pytest
 
-from spindle.client.session import ReaderHandle
+from spindle.client.session import ReaderHandle, Session, WriterHandle
 from spindle.group.topics import TopicSpec
 from spindle.large import memory
 from spindle.large.spare import Patience
 from tests.spindle.topics.test_larges import MIB, group, sample, take
 from tests.support import wait_until
+
+
+@contextlib.contextmanager
+def one_topic(runtime_dir: Path) -> Iterator[tuple[Session, ReaderHandle, WriterHandle]]:
+    """A node with a topic, one reader that keeps all, and one writer."""
+    with group(runtime_dir, 1) as (one,):
+        one.declare_topic(TopicSpec("t", size_max=64))
+        yield one, one.open_reader("t", keep_all=True, from_history=False), one.open_writer("t")
 
 
 @contextlib.contextmanager
@@ -47,10 +55,7 @@ def test_memory_that_a_reader_lets_go_of_meanwhile_is_waited_for(
     """Goal: no new memory where a moment later there is some. Method: a reader has the only one, and lets go of it when
     the writer has asked for the next; the patience is without an end."""
     monkeypatch.setattr("spindle.topics.larges.CLEARED_BYTES_PER_S", 1)
-    with group(runtime_dir, 1) as (one,), counted(monkeypatch) as made:
-        one.declare_topic(TopicSpec("t", size_max=64))
-        reader = one.open_reader("t", keep_all=True, from_history=False)
-        writer = one.open_writer("t")
+    with one_topic(runtime_dir) as (one, reader, writer), counted(monkeypatch) as made:
         writer.inbox.write(sample(1, MIB), timeout_s=20)
         first = read_in_place(reader)
         wait_until(lambda: one.status()["large"]["spare_bytes"] > 0)
@@ -77,10 +82,7 @@ def test_a_reader_that_keeps_all_is_not_waited_for_each_time(
     told = Patience.told
     monkeypatch.setattr("spindle.topics.larges.CLEARED_BYTES_PER_S", 50 * MIB)  # 20 ms
     monkeypatch.setattr(Patience, "told", lambda self, in_vain: [waits.append(in_vain), told(self, in_vain)])
-    with group(runtime_dir, 1) as (one,), counted(monkeypatch) as made:
-        one.declare_topic(TopicSpec("t", size_max=64))
-        reader = one.open_reader("t", keep_all=True, from_history=False)
-        writer = one.open_writer("t")
+    with one_topic(runtime_dir) as (one, reader, writer), counted(monkeypatch) as made:
         kept = []
         for number in range(20):
             writer.inbox.write(sample(number, MIB), timeout_s=20)
@@ -97,10 +99,7 @@ def test_a_reader_that_keeps_all_is_not_waited_for_each_time(
 def test_who_has_no_time_does_not_wait_for_memory(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spindle.topics.larges.KEEP_S", 600.0)
     monkeypatch.setattr("spindle.topics.larges.CLEARED_BYTES_PER_S", 1)
-    with group(runtime_dir, 1) as (one,), counted(monkeypatch) as made:
-        one.declare_topic(TopicSpec("t", size_max=64))
-        reader = one.open_reader("t", keep_all=True, from_history=False)
-        writer = one.open_writer("t")
+    with one_topic(runtime_dir) as (one, reader, writer), counted(monkeypatch) as made:
         writer.inbox.write(sample(1, MIB), timeout_s=20)
         first = read_in_place(reader)
         wait_until(lambda: one.status()["large"]["spare_bytes"] > 0)
