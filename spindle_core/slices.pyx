@@ -7,16 +7,18 @@ cdef object own = threading.local()       # nice: of a thread when it asked firs
 
 def be_prompt(realtime=1, nice=-10):
     """The calling thread, which mostly waits, runs as soon after it is woken as this process may have it, even if
-    others keep all cores busy. Threads and programs that it starts are as usual. What it got:
+    others keep all cores busy. Threads and programs that it starts are as usual. Returns what it got:
 
-    "realtime"  a real-time priority (SCHED_RR): it runs at once, before all threads that have none, so it must not work
-                for long without waiting
-    "nice"      a lower nice value: it runs soon, and others get a tenth of the core beside it
-    "slice"     a short time slice: it runs soon unless it has just worked
-    ""          nothing: an old kernel, or a sandbox
+    - "realtime": a real-time priority (SCHED_RR): it runs at once, before all threads that have none, so it must not
+      work for long without waiting
+    - "nice": a lower nice value: it runs soon, and others get a tenth of the core beside it
+    - "slice": a short time slice: it runs soon unless it has just worked
+    - "": nothing: an old kernel, or a sandbox
 
-    realtime: 1 to 99, where the process may have that (root, CAP_SYS_NICE, RLIMIT_RTPRIO); 0: not wanted. nice: -20 to
-    0, added to its nice value where it may have no real-time priority, but that (root, CAP_SYS_NICE, RLIMIT_NICE).
+    realtime  1 to 99, where the process may have that (root, CAP_SYS_NICE, RLIMIT_RTPRIO); 0: not wanted
+    nice      -20 to 0, added to its nice value where it may have no real-time priority, but that (root, CAP_SYS_NICE,
+              RLIMIT_NICE)
+
     ValueError if they are others.
     """
     cdef spindle_turns turns

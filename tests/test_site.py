@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -100,6 +101,14 @@ def test_a_dead_link_fails_the_site(tmp_path: Path) -> None:
                          text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert run.returncode != 0
     assert "docs/lost.md" in run.stderr and "gone" in run.stderr and "must be mended" in run.stderr
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "site" / "api").glob("*.rst")), ids=lambda page: page.stem)
+def test_what_the_reference_names_exists(page: Path) -> None:
+    """What `make docs` would say of a name that was changed, without Sphinx."""
+    named = re.findall(r"^\.\. auto\w+:: ([\w.]+)", page.read_text(), re.MULTILINE)
+    for name in named:
+        pkgutil.resolve_name(name)
 
 
 def test_every_drawing_has_its_picture() -> None:
