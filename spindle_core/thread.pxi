@@ -159,7 +159,7 @@ cdef void drive(driver_t *d) noexcept nogil:
     cdef uint32_t ticket
     cdef uint64_t awake_ns       # when it woke up
     cdef uint64_t awake_from     # ... and its processor time then
-    cdef uint64_t given_away
+    cdef uint64_t given_away, used_ns
     cdef crowd_t crowd
     cdef bint crowded
     cdef spindle_turns turns
@@ -198,8 +198,6 @@ cdef void drive(driver_t *d) noexcept nogil:
             d.counters[C_BUSY_NS] += lap
             if lap > d.counters[C_LAP_NS_MAX]:
                 d.counters[C_LAP_NS_MAX] = lap
-            if prompt and now - awake_ns > BUSY_NS:
-                d.used_ns = thread_ns()
             last_work = now
             idle = 0
         else:
@@ -240,9 +238,11 @@ cdef void drive(driver_t *d) noexcept nogil:
                 d.used_ns = awake_from = thread_ns()
                 awake_ns = now = last_work = monotonic_ns()
                 idle = 0
-        if prompt and is_busy(&crowd, now, d.used_ns, d.used_ns - awake_from):
-            spindle_be_usual(&turns)
-            prompt = False
+        if prompt and now - awake_ns > BUSY_NS:
+            used_ns = thread_ns()
+            if is_busy(&crowd, now, used_ns, used_ns - awake_from):
+                spindle_be_usual(&turns)
+                prompt = False
         before = now
         if laps % CLOCK_EVERY_LAPS == 0:
             read_clocks(d)

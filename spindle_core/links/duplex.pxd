@@ -26,7 +26,7 @@ cdef class Duplex:
     cdef uint32_t forks          # when it was made
 
     cdef bint has_news(self, uint32_t room, bint messages) noexcept nogil
-    cdef void lie_down(self, uint32_t room) noexcept nogil
+    cdef bint lie_down(self, uint32_t room, bint messages) noexcept nogil
     cdef void rise(self) noexcept nogil
 
 
@@ -41,6 +41,6 @@ cdef class Listening:
     cdef spins_t spins
 
     cdef bint has_news(self) noexcept nogil
-    cdef void lie_down(self) noexcept nogil
+    cdef bint lie_down(self) noexcept nogil
     cdef void rise(self) noexcept nogil
     cdef int hear(self, int ms) noexcept nogil

@@ -216,8 +216,7 @@ cdef class Duplex:
                 if spins:
                     has_spun(&self.state.spins, False)
                     spins = False
-                self.lie_down(room)
-                if not self.has_news(room, messages):
+                if not self.lie_down(room, messages):
                     rung.fd, rung.events = d.end, POLLIN
                     n = poll(&rung, 1, <int>min((until - now + 999999) // 1000000, <uint64_t>1000000000))
                     hear(d)
@@ -234,9 +233,11 @@ cdef class Duplex:
         return (has_come(&self.state) if messages else has_ended(&self.state)) or (
             room and has_room(&self.state, boxed(room + 8)))
 
-    cdef void lie_down(self, uint32_t room) noexcept nogil:
+    cdef bint lie_down(self, uint32_t room, bint messages) noexcept nogil:
+        """The last look before a sleep: what came before the other side saw the sleep is found in it."""
         u64_store_release(&self.state.own.wants_room, room)
         fall_asleep(&self.state.own.bell)
+        return self.has_news(room, messages)
 
     cdef void rise(self) noexcept nogil:
         wake_up(&self.state.own.bell)
@@ -252,9 +253,9 @@ cdef class Duplex:
         """Where this side is rung; -1: it is closed."""
         return self.state.end
 
-    def fall_asleep(self, uint32_t room=0):
-        """The other side rings from now on: look once more before the sleep. Then wake_up()."""
-        self.lie_down(room)
+    def fall_asleep(self, uint32_t room=0, bint messages=True):
+        """The other side rings from now on. False: there is something already. Then wake_up()."""
+        return not self.lie_down(room, messages)
 
     def wake_up(self):
         """After a sleep: takes what it was rung for."""
@@ -348,11 +349,13 @@ cdef class Listening:
                 return True
         return False
 
-    cdef void lie_down(self) noexcept nogil:
+    cdef bint lie_down(self) noexcept nogil:
+        """As that of a duplex."""
         cdef uint32_t i
         fall_asleep(&self.user.user.bell)
         for i in range(self.n_duplexes):
             fall_asleep(&self.duplexes[i].own.bell)
+        return self.has_news()
 
     cdef void rise(self) noexcept nogil:
         cdef uint32_t i
@@ -394,8 +397,7 @@ cdef class Listening:
                 if spins:
                     has_spun(&self.spins, False)
                     spins = False
-                self.lie_down()
-                if not self.has_news():
+                if not self.lie_down():
                     n = self.hear(<int>min((until - now + 999999) // 1000000, <uint64_t>1000000000))
                 self.rise()
             if spins:
@@ -414,8 +416,8 @@ cdef class Listening:
         return self.poller
 
     def fall_asleep(self):
-        """Whoever has news for it rings it from now on: look once more before the sleep. Then wake_up()."""
-        self.lie_down()
+        """Whoever has news for it rings it from now on. False: there is something already. Then wake_up()."""
+        return not self.lie_down()
 
     def wake_up(self):
         """After a sleep: takes what it was rung for."""

@@ -20,3 +20,4 @@ cdef class LinkUser:
     cdef link_request *add(self, uint32_t kind, cookie, signalled) except NULL
     cdef int alone(self) except -1
     cdef bint has_news(self) noexcept nogil
+    cdef bint lie_down(self) noexcept nogil

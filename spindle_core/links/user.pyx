@@ -209,6 +209,11 @@ cdef class LinkUser:
                 or u64_load_acquire(&self.pool.broken) != 0 or self.gone
                 or u64_load_acquire(&self.pool.duplexes) != self.duplexes_taken)
 
+    cdef bint lie_down(self) noexcept nogil:
+        """The last look before a sleep: what came before whoever has news saw the sleep is found in it."""
+        fall_asleep(&self.user.bell)
+        return self.has_news()
+
     def wait(self, double timeout_s, double spin_s=0.0):
         """Blocks until there are completions or messages, the link is broken or its node has ended (True), or for
         `timeout_s` seconds (False). It looks for `spin_s` seconds before it sleeps. A signal ends the wait: False, or
@@ -226,8 +231,7 @@ cdef class LinkUser:
                 if now < busy_until or self.end < 0:
                     cpu_relax()
                     continue
-                fall_asleep(&self.user.bell)
-                if self.has_news():
+                if self.lie_down():
                     wake_up(&self.user.bell)
                     continue
                 ms = <int>min((until - now + 999999) // 1000000, <uint64_t>1000000000)
@@ -250,8 +254,8 @@ cdef class LinkUser:
         return end_fd(self.end)
 
     def fall_asleep(self):
-        """Whoever has news for it rings it from now on: look once more before the sleep. Then wake_up()."""
-        fall_asleep(&self.user.bell)
+        """Whoever has news for it rings it from now on. False: there is something already. Then wake_up()."""
+        return not self.lie_down()
 
     def wake_up(self):
         """After a sleep: takes what it was rung for."""

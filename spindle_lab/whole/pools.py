@@ -57,8 +57,7 @@ class SimLinkUser(LinkUser):
             now_ns = time.monotonic_ns()
             if now_ns >= until_ns:
                 return False
-            self.fall_asleep()
-            if not self.news:
+            if self.fall_asleep():
                 _wait_at(self.system, self.fileno(), until_ns - now_ns)
             self.wake_up()
         return True
@@ -76,8 +75,7 @@ class SimDuplex(Duplex):
             now_ns = time.monotonic_ns()
             if now_ns >= until_ns:
                 return False
-            self.fall_asleep(room)
-            if not self.news(room, messages):
+            if self.fall_asleep(room, messages):
                 _wait_at(self.system, self.fileno(), until_ns - now_ns)
             self.wake_up()
         return True
@@ -95,8 +93,7 @@ class SimListening(Listening):
             now_ns = time.monotonic_ns()
             if now_ns >= until_ns:
                 return False
-            self.fall_asleep()
-            if not self.news:
+            if self.fall_asleep():
                 _wait_at(self.system, self.fileno(), until_ns - now_ns)
             self.wake_up()
         return True

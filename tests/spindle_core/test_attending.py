@@ -118,6 +118,29 @@ def test_a_message_wakes_up_the_reader_and_not_the_predicate_thread() -> None:
         assert figure(engine, "sleeps") - sleeps < 150
 
 
+def test_an_idle_predicate_thread_goes_to_sleep_for_a_reader_that_waits() -> None:
+    """Goal: once it was awake, a reader that waits has it asleep at once, however long it would look in vain else.
+    Method: it would look for a second, and a message comes each few milliseconds."""
+    cluster = Cluster(2, busy_poll_us=1_000_000)
+    reader, writer = attending(cluster, 1), publishing(cluster, 0)
+    with running(cluster):
+        waiting, sent = Waiting(reader, 1 << 30), 0
+
+        def passes() -> int:
+            return figure(cluster.engines[1], "laps")
+
+        def slept_through_a_message() -> bool:
+            nonlocal sent
+            before, sent = passes(), sent + 1
+            writer.write(b"%d" % sent)
+            wait_until(lambda: len(waiting.taken) == sent, interval_s=0.002)
+            return passes() == before
+
+        wait_until(slept_through_a_message, interval_s=0.002)
+        reader.close()
+        assert waiting.over()
+
+
 def test_waiting_in_vain_costs_nothing() -> None:
     """Goal: a reader that waits for long sleeps, and comes back in time. Method: passes stand still meanwhile."""
     cluster = Cluster(2)

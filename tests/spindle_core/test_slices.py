@@ -239,6 +239,34 @@ def test_a_predicate_thread_that_always_finds_something_is_as_it_was() -> None:
         cluster.stop()
 
 
+def passes_for_each_message() -> float:
+    """Of a predicate thread that would look for a second, on one core with a writer that waits for it again and again.
+    """
+    count, core = 2000, min(os.sched_getaffinity(0))
+    cluster, others = Cluster(1, busy_poll_us=1_000_000, window=8), set(threading.enumerate())
+    writer, counters = cluster.writer(0, slots=8), cluster.engines[0].counters
+    cluster.start()
+    (thread,) = set(threading.enumerate()) - others
+
+    def write() -> float:
+        for one in (0, thread.native_id or 0):
+            os.sched_setaffinity(one, {core})
+        before = counters.snapshot()["laps"]
+        for _ in range(count):
+            writer.write(b"x", timeout_s=30)
+        return (counters.snapshot()["laps"] - before) / count
+
+    try:
+        return float(in_a_thread(write))  # type: ignore[arg-type]
+    finally:
+        cluster.stop()
+
+
+def test_a_predicate_thread_that_looks_in_vain_gives_its_core_to_who_has_work_for_it() -> None:
+    """Goal: one pass or a few for each message, not hundreds in the rest of a time slice."""
+    assert max(passes_for_each_message() for _ in range(5)) < 40
+
+
 def processor_s(thread_id: int) -> float:
     return int(Path(f"/proc/self/task/{thread_id}/schedstat").read_text().split()[0]) / 1e9
 

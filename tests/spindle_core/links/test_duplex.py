@@ -119,6 +119,31 @@ def test_nobody_sleeps_through_a_message(pair: Pair, spin_s: float) -> None:
     thread.join()
 
 
+def test_the_last_look_before_a_sleep_finds_what_came_before_it(pair: Pair) -> None:
+    """It is a part of falling asleep, so that nobody can leave it out: messages, room, and the end."""
+    user, waits = link_user(), listening()
+    waits.add(pair.listens)
+    for side, put in ((pair.listens, pair.asks), (waits, pair.asks)):
+        assert side.fall_asleep()
+        side.wake_up()
+        assert put.put(1, b"x") and not side.fall_asleep()
+        side.wake_up()
+        assert pair.listens.take() == (1, b"x")
+    while pair.asks.put(0, bytes(10_000)):
+        pass
+    assert pair.asks.fall_asleep(10_000)
+    pair.asks.wake_up()
+    take_all(pair.listens)
+    assert not pair.asks.fall_asleep(10_000)
+    pair.asks.wake_up()
+    assert pair.listens.put(2, b"y") and pair.asks.fall_asleep(0, False)  # it waits for room alone
+    pair.asks.wake_up()
+    assert user.fall_asleep()
+    user.wake_up()
+    user.mark_gone()
+    assert not user.fall_asleep()
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_who_looks_in_vain_does_so_seldom(pair: Pair, many: bool) -> None:
     """The one that it waits for may need its processor. As soon as a look finds something, it is worth it again."""
@@ -300,12 +325,16 @@ def test_what_is_no_duplex_is_refused() -> None:
 
 
 def listening() -> Listening:
-    """At a link that nobody drives."""
+    return Listening(link_user())
+
+
+def link_user() -> LinkUser:
+    """Of a link that nobody drives."""
     pages = [Mapping.create("page", size) for size in PAGE_SIZES]
     magic = (0x314B4E4C444E5053).to_bytes(8, "little")
     for page in pages:
         page.view()[:8] = magic
-    return Listening(LinkUser(*pages, None, -1, os.eventfd(0, os.EFD_NONBLOCK) | 1 << 30))
+    return LinkUser(*pages, None, -1, os.eventfd(0, os.EFD_NONBLOCK) | 1 << 30)
 
 
 def test_who_listens_waits_at_all_of_them_at_once() -> None:
