@@ -39,6 +39,7 @@ FIND_SPIN_S = 200e-6  # the same for a region, which the node has to look up and
 FIND_SKIPPED_MAX = 63  # finds without such a look between two with it, at most
 READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
 LOOK_S = 0.001  # a program that was called so shortly before is taken to be there: to ask costs a system call
+LISTENS_S = 1.0  # without an answer, until a caller asks whether anybody listens there still
 LAST_S = 0.01  # for what is still on its way when a link is closed
 IDLE_MAX = 32  # links of a session that are kept for the next ones
 REGIONS_MAX = 64  # of a link
@@ -443,14 +444,29 @@ class Link:
         if (duplex := self._put(port, data, self._calling, until_s)) is not None:
             return self._answered(duplex, port, until_s)
         self._submit_message(data, port, 0, self._calling)
+        asked = False  # whether anybody listens there still
         while True:  # one wait for both: that it was taken, and the answer
-            self._taken(None)
+            try:
+                self._taken(None)
+            except LinkError as error:
+                raise self._gone(port) if asked and error.status == "nobody" else error from None
             self._keep_messages()
             if self._answer is not None:
                 return self._answer
-            if not self.user.wait(max(0.0, until_s - time.monotonic())) and time.monotonic() >= until_s:
-                raise self._unanswered(port)
+            left_s = until_s - time.monotonic()
+            if not self.user.wait(max(0.0, min(left_s, LISTENS_S))):
+                if time.monotonic() >= until_s:
+                    raise self._unanswered(port)
+                if not self._pending:
+                    self._ask_who_listens(port)
+                    asked = True
             self._check()
+
+    def _ask_who_listens(self, port: int) -> None:
+        """By a message that is none, which no port keeps."""
+        cookie = self.begin()
+        self._pending = True
+        self.user.send(1, self.buffer, port=port, cookie=cookie)
 
     def _answered(self, duplex: Duplex, port: int, until_s: float) -> bytes:
         while True:
@@ -461,11 +477,14 @@ class Link:
                     raise self._unanswered(port)
             if duplex.over:
                 self._end.duplexes.drop(port)
-                raise LinkError(f"who listened at port {port} of node {self.node_id} has gone in the middle: it may "
-                                "have got the message, or not", "cut")
+                raise self._gone(port)
             if not duplex.wait(max(0.0, until_s - time.monotonic()), CALL_SPIN_S) and time.monotonic() >= until_s:
                 raise self._unanswered(port)
             self._check()
+
+    def _gone(self, port: int) -> LinkError:
+        return LinkError(f"who listened at port {port} of node {self.node_id} has gone in the middle: it may have got "
+                         "the message, or not", "cut")
 
     def _unanswered(self, port: int) -> TimeoutError:
         return TimeoutError(f"port {port} of node {self.node_id} has not answered within {self.timeout_s:g} s")

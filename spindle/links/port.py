@@ -81,7 +81,8 @@ class Port:
 
     def _take(self) -> None:
         """What has come. What a sender put into the box before it went through a duplex is found after that: so the
-        duplexes are looked at first, and what was in the box comes first."""
+        duplexes are looked at first, and what was in the box comes first. What has no head is none: by that a caller
+        asks whether anybody listens here still."""
         if self._end.user.duplexes:
             self._offered.told()
         if self._offered.waits:

@@ -64,6 +64,27 @@ def test_who_waits_hears_at_once_that_its_own_node_has_died(runtime_dir: Path) -
         port.close()
 
 
+def test_who_waits_for_an_answer_hears_that_nobody_listens_any_more(group: Group) -> None:
+    """The listener's program has died, or closed the port, after it had got the call. A caller that asks is no message
+    to one that is only slow, whose answer comes."""
+    near, far = Links(group.session(1)), Links(group.session(2))
+    slow, silent = far.listen(7), far.listen(8)
+    with near.open(2, timeout_s=60) as link, near.open(2, timeout_s=60) as other:
+        calls = [Doing(lambda: link.call(7, b"take your time")), Doing(lambda: other.call(8, b"nobody answers"))]
+        message = slow.receive(10)
+        assert message is not None and silent.receive(10)
+        time.sleep(2.5)  # it has asked twice
+        assert slow.receive(0) is None and silent.receive(0) is None
+        slow.answer(message, b"here")
+        assert calls[0].ended() == b"here"
+        silent.close()
+        ended = calls[1].ended()
+        assert isinstance(ended, LinkError) and ended.status == "cut" and "has gone in the middle" in str(ended)
+        with pytest.raises(LinkError) as refused:
+            other.call(8, b"x")
+        assert refused.value.status == "nobody"
+
+
 def test_a_request_to_a_node_that_dies_ends(group: Group) -> None:
     """A call that waits for an answer, an open, and reads in a loop: each ends with an error that says so. What was
     opened before never works again, not even when the node is there anew; what is opened then does."""
