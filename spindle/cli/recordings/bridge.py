@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from dds.messages.contents import SAMPLE, Contents, Said
+from dds.messages.contents import SAMPLE, Said
 from spindle.cli.common import Target, is_like, note
 from spindle.cli.ports import OPAQUE_TYPE
 from spindle.cli.recordings.recorder import OPAQUE, UNKNOWN, Kind, Recorder, Track, kind_of
@@ -302,11 +302,10 @@ class Bridge(Recorder):
                 show.channel.id() in looking for show in self._shows.get(name, {}).values())
             if wanted and name not in self.tracks:
                 try:
-                    track.handle = self._reader(self._session, track.info)
+                    track.begin(self._reader(self._session, track.info))
                 except (AccessDenied, TopicUnknown) as error:
                     self._refuse(name, error)
                     continue
-                track.contents, track.lost_before, track.places = Contents(), 0, {}
                 self.tracks[name] = track
             elif not wanted:
                 self._close(name)

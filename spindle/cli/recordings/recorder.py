@@ -67,16 +67,21 @@ class Track:
     """A topic of the node that is being read: a topic, or an order group with several."""
 
     def __init__(self, info: TopicInfo, handle: ReaderHandle) -> None:
-        self.info, self.handle = info, handle
-        self.contents = Contents()
+        self.info = info
         self.last_time = 0
-        self.lost_before = 0
-        self.places: dict[int, Position] = {}  # how far it was in each group that it has left
-        self.after: Position | None = None  # where the next node's reader goes on; the log has nothing later
+        self.begin(handle)
         self.names: dict[int, str] = {}  # of an order group: topics by channel number
         self.kinds: dict[str, dict[bytes, Kind]] = {}  # types of each topic by the marks of their payloads
         self.looked_s = 0.0
         self.since: dict[str, float] = {}  # when a type was first missing
+
+    def begin(self, handle: ReaderHandle) -> None:
+        """It is read by this handle; of what was read before nothing counts any more."""
+        self.handle = handle
+        self.contents = Contents()
+        self.lost_before = 0
+        self.places: dict[int, Position] = {}  # how far it was in each group that it has left
+        self.after: Position | None = None  # where the next node's reader goes on; the log has nothing later
 
     @property
     def lost(self) -> int:
@@ -397,6 +402,7 @@ class Recorder:
                 session = self._attach()
                 if session is not None:
                     self._open_at(session)
+                    old.close()
                     return
             time.sleep(PAUSE_S)
 

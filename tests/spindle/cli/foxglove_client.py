@@ -110,6 +110,15 @@ class Served:
         assert self.process.stdout is not None
         self.url = self.process.stdout.readline().strip()
         self.clients: list[Client] = []
+        self._said = ""
+
+    def until_said(self, words: str) -> None:
+        """Wait until it has written that to stderr."""
+        assert self.process.stderr is not None
+        while words not in self._said:
+            line = self.process.stderr.readline()
+            assert line, f"it has ended, and not said {words!r}"
+            self._said += line
 
     def client(self, **more: Any) -> Client:
         self.clients.append(Client(self.url, **more))
@@ -128,6 +137,7 @@ class Served:
             self.process.kill()
             self.process.communicate()
             raise
+        err = self._said + err
         sys.stderr.write(err)  # shown with a test that fails
         return self.process.returncode, err
 

@@ -14,6 +14,7 @@ import datetime
 import json
 import os
 import pwd
+import signal
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -254,7 +255,9 @@ def test_another_version_of_a_type_has_a_channel_of_its_own(node: Daemon, runtim
 # --- the node
 
 @pytest.mark.slow
-def test_it_goes_on_when_its_node_is_started_again(runtime_dir: Path) -> None:
+@pytest.mark.parametrize("first_there", ["the program", "the bridge"])
+def test_it_goes_on_when_its_node_is_started_again(runtime_dir: Path, first_there: str) -> None:
+    """Whether the topic is there again when it comes, or comes later: it is read once."""
     with daemons(runtime_dir, 1) as (first,), served(runtime_dir) as serving:
         client = serving.client()
         with participant(runtime_dir) as within:
@@ -264,8 +267,13 @@ def test_it_goes_on_when_its_node_is_started_again(runtime_dir: Path) -> None:
             writer.write(Fix("before", 1.0))
             client.until("fixes", 1)
             first.kill()
+            if first_there == "the program":
+                os.kill(serving.process.pid, signal.SIGSTOP)
         with daemons(runtime_dir, 1), participant(runtime_dir) as within:
+            if first_there == "the bridge":
+                serving.until_said("goes on at node 1")
             writer = dds.DataWriter(within, dds.Topic(within, "fixes", Fix))
+            os.kill(serving.process.pid, signal.SIGCONT)
             read(within, "fixes", 1)  # by itself: the client has said nothing
             writer.write(Fix("after", 2.0))
             assert b"after" in client.until("fixes", 2)[1]
@@ -274,6 +282,9 @@ def test_it_goes_on_when_its_node_is_started_again(runtime_dir: Path) -> None:
             read(within, "fresh", 1)
             fresh.write(Fix("fresh", 3.0))
             client.until("fresh", 1)
+            read(within, "fixes", 1)
+            assert len(client.of("fixes")) == 2
+            assert serving.close()[1].count("has gone away") == 1
 
 
 @pytest.mark.slow
