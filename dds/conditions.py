@@ -9,8 +9,9 @@ Rules: a mask is an or of SampleState, ViewState and InstanceState bits; where n
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from dds.entity import Entity, Participant, StatusCondition
@@ -151,7 +152,8 @@ class GuardCondition(Entity):
 
 
 class WaitSet(Entity):
-    """Waits for what is attached to it. For one waiting thread at a time; attach, detach and set_trigger from any."""
+    """Waits for what is attached to it. One thread, or coroutine, waits at a time; attach, detach and set_trigger from
+    any thread."""
 
     def __init__(self, domain_participant: Participant) -> None:
         if not isinstance(domain_participant, Participant):
@@ -160,6 +162,7 @@ class WaitSet(Entity):
         self._waker = Waker()
         self._value = False
         self._lock = threading.Lock()
+        self._waits = threading.Lock()  # held by who waits
         self._hubs: list[Hub] = []  # of the readers that it waits for
         self._known: list[int] = []  # of each reader, how many messages had come when it was looked at
         self._enter(domain_participant, Qos(), None)
@@ -267,23 +270,36 @@ class WaitSet(Entity):
     def wait(self, timeout: int) -> int:
         """How many of the attached are triggered, as soon as one is; 0 after `timeout` ns.
 
-        Raises DDSNodeLost if the node goes meanwhile.
+        Raises DDSNodeLost if the node goes meanwhile, DDSException (PRECONDITION_NOT_MET) if somebody else waits here
+        already. DDS 1.4, 2.2.2.1.6.3.
         """
         deadline = Deadline(timeout)
-        while True:
-            count = self._look()
-            left_s = deadline.left_s()
-            if count or left_s == 0:
-                return count
-            attached = self._readers()
-            if len(attached) == len(self._known) == 1:
-                attached[0]._source.wait(self._waker, left_s, self._known[0])
-                continue
-            bells = [(reader._source.bell, reader) for reader in attached]
-            readers = {bell.fileno(): reader for bell, reader in bells if bell is not None}
-            for fd in wait_readable([self._waker.fd, *readers], left_s):
-                if fd in readers:
-                    readers[fd]._source.clear(self._waker)
+        with self._one_waits():
+            while True:
+                count = self._look()
+                left_s = deadline.left_s()
+                if count or left_s == 0:
+                    return count
+                attached = self._readers()
+                if len(attached) == len(self._known) == 1:
+                    attached[0]._source.wait(self._waker, left_s, self._known[0])
+                    continue
+                bells = [(reader._source.bell, reader) for reader in attached]
+                readers = {bell.fileno(): reader for bell, reader in bells if bell is not None}
+                for fd in wait_readable([self._waker.fd, *readers], left_s):
+                    if fd in readers:
+                        readers[fd]._source.clear(self._waker)
+
+    @contextlib.contextmanager
+    def _one_waits(self) -> Iterator[None]:
+        """One rings for one: a second one might sleep for ever. Raises DDSException (PRECONDITION_NOT_MET)."""
+        if not self._waits.acquire(blocking=False):
+            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+                               f"another thread waits for {self!r} already: make a WaitSet for each")
+        try:
+            yield
+        finally:
+            self._waits.release()
 
     def wait_until(self, abstime: int) -> int:
         """As wait(), until the time `abstime` (UTC, ns)."""

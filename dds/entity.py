@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from dds.exceptions import DDSException, closed, not_enabled
+from dds.exceptions import DDSException, closed, not_enabled, translate
 from dds.listener import CALLBACKS, Listener
 from dds.matching.announcing import encode_qos, handle_of
 from dds.matching.matching import Runtime
@@ -22,6 +22,7 @@ from dds.policy import policies
 from dds.qos import LimitedScopeQos, Policy, Qos
 from dds.status import DDSStatus, NodeStatus, check_mask
 from dds.waiting import reaper
+from spindle.errors import SpindleError
 
 if TYPE_CHECKING:
     import uuid
@@ -144,13 +145,19 @@ class Entity:
         self._give_back()
 
     def close(self) -> None:
-        """Close the entity and everything below it. Idempotent; callable from its own callbacks."""
+        """Close the entity and everything below it. Idempotent; callable from its own callbacks. DDSTimeout if its node
+        doesn't answer: it is closed all the same."""
         if self._open:
             self._open = False
-            for child in self._living_children():
-                child.close()
-            self._give_back()
+            failure: Exception | None = None
+            for one in (*(child.close for child in self._living_children()), self._give_back):
+                try:
+                    one()
+                except (DDSException, SpindleError, TimeoutError) as error:  # the others are closed, too
+                    failure = failure or error
             self._wake_watchers()
+            if failure is not None:
+                raise translate(failure, f"closing {self!r}") from failure
 
     def __del__(self) -> None:
         # What is forgotten has no living children: they would keep it alive.

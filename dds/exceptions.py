@@ -119,14 +119,15 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
     """The DDS form of an error of the layers below, `doing` in front of its text. For `raise translate(e) from e`."""
     if isinstance(error, DDSException):
         return error
-    text = str(error) if not doing or str(error).startswith(doing) else f"{doing}: {error}"
+    name = type(error).__name__
+    said = str(error) or name
+    text = said if not doing or said.startswith(doing) else f"{doing}: {said}"
     if isinstance(error, TimeoutError):
         return DDSTimeout(text)
     if isinstance(error, ConnectionError):
         return DDSNodeLost(text)
     if isinstance(error, PermissionError):
         return DDSException(DDSException.DDS_RETCODE_NOT_ALLOWED_BY_SECURITY, text)
-    name = type(error).__name__
     if name == "MessageTooLarge":
         return DDSSampleTooLarge(text)
     if name == "TopicMismatch":
@@ -135,7 +136,7 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
         return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, text)
     if isinstance(error, ValueError):
         return DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, text)
-    return DDSException(DDSException.DDS_RETCODE_ERROR, text if text else name)
+    return DDSException(DDSException.DDS_RETCODE_ERROR, text)
 
 
 def undecodable(topic: str, error: Exception) -> DDSException:

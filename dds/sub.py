@@ -159,6 +159,9 @@ class Subscriber(Entity):
 
     @staticmethod
     def _in_order(readers: list[DataReader[Any]], mask: int) -> Iterator[tuple[DataReader[Any], Entry]]:
+        """What these have by now, in the order of their group. Under their lock."""
+        for one in readers:
+            one._fill(EVERYTHING)
         return heapq.merge(*([(one, entry) for entry in one._intake.matching(mask, None, None)] for one in readers),
                            key=lambda found: (found[1].step, getattr(found[1].live, "place", 0)))
 

@@ -13,6 +13,7 @@ cdef class MessageInfo:
 
 
 cdef object make_info(type info_type, const log_record *r, uint64_t index)
+cdef object give_info(object sample, object attribute, object info)
 cdef bint is_message_type(object kind)
 cdef object new_message(object kind, const char *payload, size_t size, const log_record *r, uint64_t index,
                         object info_type)

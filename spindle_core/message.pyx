@@ -5,6 +5,7 @@ per message. The info object is made when somebody asks for it.
 """
 from libc.stdint cimport uint64_t
 
+from cpython.object cimport PyObject_GenericSetAttr
 from spindle_core.layout cimport LOG_LARGE, log_record
 
 cdef extern from "Python.h":
@@ -124,6 +125,14 @@ def message_info(message):
         raise TypeError(f"a {type(message).__name__} carries no info: only messages that readers made do")
     tail = message_tail_of(message)
     return make_info(<type>tail.info_type, &tail.record, tail.record.position)
+
+
+cdef object give_info(object sample, object attribute, object info):
+    """The program's own object has the info in this attribute, also if it is a frozen dataclass."""
+    try:
+        setattr(sample, attribute, info)
+    except AttributeError:
+        PyObject_GenericSetAttr(sample, attribute, info)
 
 
 def message_type(str name, str module, str info_attribute, str doc):

@@ -33,7 +33,7 @@ from spindle_core.layout cimport (
 )
 from spindle_core.keyed cimport Keyed, KeyedInfo, KeyTable, close_collection, give, settle
 from spindle_core.memory cimport Mapping, forks
-from spindle_core.message cimport MessageInfo, is_message_type, make_info, new_message
+from spindle_core.message cimport MessageInfo, give_info, is_message_type, make_info, new_message
 
 from spindle_core.ends import end_of
 
@@ -107,8 +107,8 @@ cdef class LogReader:
             if u64_load_relaxed(&self.header.blocked):
                 ring_once(self.node_bell, self.bell_fd, &self.rung)
 
-    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=MessageInfo):
-        """Up to `n` messages, oldest first; [] when there is none.
+    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=MessageInfo, list before=None):
+        """Up to `n` messages, oldest first; [] when there is none. None is taken while there is something in `before`.
 
         payload_type: bytes, or what message_type() made; then the info is an `info_type`, a subclass of MessageInfo.
         Raises TypeError for others.
@@ -129,8 +129,7 @@ cdef class LogReader:
             r = self.peek(&size)
             if r == NULL or self.is_not_plain(r):
                 break
-            position = self.position
-            view_id, sequence = r.view_id, r.sequence
+            position, view_id, sequence = self.position, r.view_id, r.sequence
             large = None
             if r.kind == LOG_LARGE:
                 record = r[0]
@@ -145,11 +144,12 @@ cdef class LogReader:
                 payload = PyBytes_FromStringAndSize(<char *>r + sizeof(log_record), size)
             else:
                 payload = new_message(payload_type, <char *>r + sizeof(log_record), size, r, self.index, info_type)
-            if self.position != position:
-                continue   # making an object let the garbage collector run code, and that took this message
-            if large is None and not self.still_there(position):
-                self.overtaken()
-                continue
+            if self.position != position or (large is None and not self.still_there(position)):
+                if self.position == position:
+                    self.overtaken()
+                continue   # else making an object let the garbage collector run code, and that took this message
+            if before is not None and len(before):
+                break
             out.append(payload)
             self.taken(size, view_id, sequence)
             n -= 1
@@ -274,7 +274,7 @@ cdef class LogReader:
                         (<KeyedInfo>info).given = give(keyed, opened)
                         (<KeyedInfo>info).place = (<KeyedInfo>info).given.count - 1
                     if info_attribute is not None:
-                        setattr(sample, info_attribute, info)
+                        give_info(sample, info_attribute, info)
                 except Exception as e:
                     if self.position == position:
                         self.taken(size, record.view_id, record.sequence)

@@ -112,12 +112,16 @@ def resolve_annotations(cls: type[Any], seen: set[type[Any]] | None = None) -> N
     """Turn annotations that the library doesn't know into ones that it does, here and in members: strings (`from
     __future__ import annotations`) into types, `T | None` into Optional[T].
 
-    Raises TypeError if a name is unknown.
+    Raises TypeError if a name is unknown, or a field can't be given to the class, as whoever decodes a sample does.
     """
     seen = set() if seen is None else seen
     if cls in seen:
         return
     seen.add(cls)
+    for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if not field.init:
+            raise TypeError(f"{cls.__name__}.{field.name} has init=False: no reader could make a sample with it; "
+                            "give it a default instead")
     if sys.version_info >= (3, 14):
         try:
             annotations = cls.__annotations__  # made when first asked for, in no __dict__ before, and never a base's

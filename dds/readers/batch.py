@@ -145,7 +145,7 @@ class BatchWay(ReaderCore):
         with self._lock:
             if self._access is not None:
                 self._access.check_open()
-            if not self._fast or self._intake.entries or not self._keep_all or (
+            if not self._fast or self._intake.is_ahead() or not self._keep_all or (
                     self._keyed and self._source.log.tagged_within(n)):
                 return self._copied_batch(n)
             if self._limit:

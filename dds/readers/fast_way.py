@@ -66,10 +66,15 @@ class FastWay(ReaderByQos):
                 self._skip()
                 if log.tagged_ahead:  # what it is must be known before it is said which ones are the last
                     return self._search(n, ANY, None, None, True)
-            if self._codec.kind == "bytes":
-                samples: list[Any] = log.take(n, self._bytes_sample, self._info_type)
+            if self._codec.kind != "bytes":
+                with self._lock:  # decoding lets other threads run
+                    if self._intake.is_ahead():
+                        return self._search(n, ANY, None, None, True)
+                    samples = self._take_decoded(n)
             else:
-                samples = self._take_decoded(n)
+                samples = log.take(n, self._bytes_sample, self._info_type, self._intake.before)
+                if not samples and self._intake.before:
+                    return self._take_behind(n)
         except (ForkedChild, ValueError) as error:
             if log is not self._source.log:  # another thread has gone on in the next one meanwhile
                 return self._take_fast(n)
@@ -79,6 +84,13 @@ class FastWay(ReaderByQos):
             self._info_type = self._live_info
         return samples
 
+    def _take_behind(self, n: int) -> list[Any]:
+        """Another thread has let samples in, which come first, or had."""
+        with self._lock:
+            if self._intake.is_ahead():
+                return self._search(n, ANY, None, None, True)
+        return self._take_fast(n)
+
     def _take_newest(self, n: int) -> list[Any]:
         """KeepLast of instances: the last ones of each, at once where `n` are not fewer than all that has come; else
         what is left must be kept, and they are looked at one by one."""
@@ -87,7 +99,7 @@ class FastWay(ReaderByQos):
             self._await_own(n, 0)
         with self._lock:
             pending = source.log.pending
-            if not self._newest or not 0 < pending <= n or self._intake.entries or source.log.tagged_ahead:
+            if not self._newest or not 0 < pending <= n or self._intake.is_ahead() or source.log.tagged_ahead:
                 return self._search(n, ANY, None, None, True)
             try:
                 samples = self._take_decoded(pending)
@@ -104,24 +116,24 @@ class FastWay(ReaderByQos):
         self._look_for_lost()
 
     def _take_decoded(self, n: int) -> list[Any]:
-        with self._lock:  # decoding lets other threads run
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
+        """Under the lock."""
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            self._consumed += 1
+            raise undecodable(self._topic.name, failure) from failure
+        samples: list[Any] = []
+        while True:
+            try:
+                samples += self._take_some(n - len(samples))
+                return samples
+            except Exception as error:
+                taken: list[Any] | None = getattr(error, "taken", None)
+                if taken is None:
+                    raise  # not from decoding
+                samples += taken
                 self._consumed += 1
-                raise undecodable(self._topic.name, failure) from failure
-            samples: list[Any] = []
-            while True:
-                try:
-                    samples += self._take_some(n - len(samples))
-                    return samples
-                except Exception as error:
-                    taken: list[Any] | None = getattr(error, "taken", None)
-                    if taken is None:
-                        raise  # not from decoding
-                    samples += taken
-                    self._consumed += 1
-                    self._intake.refuse(error)
-                    self._look_for_refused()
+                self._intake.refuse(error)
+                self._look_for_refused()
 
     def _take_some(self, n: int) -> list[Any]:
         instances, codec = self._intake.instances, self._codec

@@ -78,6 +78,7 @@ class Intake(Ends):
         self.too_late = 0
         self.ignored: Callable[[int], bool] | None = None
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
+        self.before: list[bool] = []  # not empty if something may be here that was in the log: is_ahead()
         self._index = 0  # of the first of these
         self._members: collections.deque[Member] = collections.deque()  # of the packet that is being let in
         self._step = 0  # see let_in_next()
@@ -161,6 +162,7 @@ class Intake(Ends):
             room = self._room()
             if room <= 0:
                 return
+            self.before[:] = (True,)
             pairs = source.take_pairs(min(PULL, room, left, wanted - len(self)))
             if not pairs:
                 return
@@ -180,6 +182,16 @@ class Intake(Ends):
         self._arrived.extend(pairs)
         self._index = self.source.index - len(self._arrived)
 
+    def is_ahead(self) -> bool:
+        """True if samples are here, which came before those in the log. Under the reader's lock.
+
+        Who takes from the log without that lock gives it `before`, which has something in it before anything is taken
+        from the log in another way."""
+        if self.entries or self._arrived:
+            return True
+        self.before.clear()
+        return False
+
     def collect(self) -> None:
         """Take from the source what is there and has room, and let none of it in. Raises as pull()."""
         self._collect()
@@ -193,6 +205,7 @@ class Intake(Ends):
 
     def _collect(self) -> None:
         while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.source.log.pending:
+            self.before[:] = (True,)
             pairs = self.source.take_pairs(room)
             if not pairs:
                 return

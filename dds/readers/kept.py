@@ -216,7 +216,10 @@ class Kept:
                     sample = self._decoded(entry)
                 if sample is None:
                     continue
-                sample.sample_info = info
+                try:
+                    sample.sample_info = info
+                except AttributeError:  # a frozen dataclass
+                    object.__setattr__(sample, "sample_info", info)
             samples.append(sample)
             entries.append(entry)
             if len(samples) == n:

@@ -44,6 +44,10 @@ ANOTHER_CLASS = ("another class, or another version of this one: its commands or
 EVIDENCE = (Kind.COMMAND, Kind.LIVE, Kind.SNAPSHOT, Kind.PIECE, Kind.CHECK)  # that there is an object
 
 
+class Unrestorable(Exception):
+    """The object refuses a state that other replicas have; the text says how."""
+
+
 class Target(Protocol):
     """The object, see `dds.replicated.object`.
 
@@ -61,11 +65,11 @@ class Target(Protocol):
     def tell_gone(self, replica: bytes, context: Context) -> None:
         """A replica is there no more."""
 
-    def snapshot(self) -> bytes:
-        """Equal states have equal bytes."""
+    def snapshot(self) -> bytes | None:
+        """Equal states have equal bytes; None: none can be made of this one."""
 
     def restore(self, state: bytes) -> None:
-        """ValueError for what snapshot() doesn't make."""
+        """ValueError for what snapshot() doesn't make, Unrestorable if the object can't do it."""
 
     def digest(self) -> bytes:
         """Of the state."""
@@ -160,6 +164,7 @@ class Machine:
         self._candidates: dict[tuple[bytes, int], _Candidate] = {}
         self._snapshots = 0
         self._begins_snapshot = False  # our SNAPSHOT is on its way
+        self._unmade: int | None = None  # behind this command no snapshot could be made, and somebody waits for one
         self._buried: set[bytes] = set()  # whose GONE is on its way
         self._refused = False  # those that are live in the order are of another class: are they there?
         self._effects = Effects()
@@ -360,6 +365,9 @@ class Machine:
             if candidate.signature != self._target.signature:
                 self._stop(f"the state of this object is of {ANOTHER_CLASS}")
             return
+        except Unrestorable as error:
+            self._stop(str(error))
+            return
         rest = self._backlog[candidate.begin:]
         self._forget_backlog()
         self.agreed = agreed
@@ -446,7 +454,11 @@ class Machine:
         agreed.serving[entry.origin] = entry.number, [*earlier, *agreed.wants], agreed.total
         agreed.wants = []
         if entry.origin == self.me:
-            self._effects.snapshot = entry.number, agreed.encode(self._target.snapshot())
+            state = self._target.snapshot()
+            if state is None:
+                self._unmade = agreed.index
+            else:
+                self._effects.snapshot = entry.number, agreed.encode(state)
 
     def _gone(self, agreed: Agreed, replica: bytes, timestamp: int) -> None:
         self._buried.discard(replica)
@@ -475,8 +487,10 @@ class Machine:
         if self.phase is not Phase.LIVE or not agreed.live or agreed.live[0] != self.me or self._begins_snapshot:
             return
         too_long = self._snapshot_every and agreed.total - agreed.completed >= self._snapshot_every
-        if (agreed.wants or too_long) and self.me not in agreed.serving:
+        again = self._unmade is not None and agreed.index > self._unmade  # the state may be another one by now
+        if again or ((agreed.wants or too_long) and self.me not in agreed.serving):
             self._begins_snapshot = True
+            self._unmade = None
             self._snapshots += 1
             self._send(Kind.SNAPSHOT, number=self._snapshots, body=self._target.signature)
 

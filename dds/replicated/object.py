@@ -31,13 +31,14 @@ import typing
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from dds.replicated.machine import Context, Result
+from dds.replicated.machine import Context, Result, Unrestorable
 from dds.rpc.interface import Interface, caller_scope, describe
 from dds.rpc.values import Fields
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 COMMAND, QUERY = "command", "query"
+DIGEST_BYTES = 16
 RESERVED = frozenset((
     "close", "id", "order", "phase", "replica_gone", "replicas", "restore", "snapshot", "synchronize", "typed",
     "wait_for"))
@@ -185,6 +186,8 @@ class Carrier:
             return Result(operation.call(self.object, values))
         except Exception as error:
             return Result(error=error)
+        except BaseException as error:  # it ends neither this thread nor who has called
+            return Result(error=RuntimeError(f"{operation.describe()} raised {error!r}"))
         finally:
             self.object._order = None
 
@@ -192,25 +195,38 @@ class Carrier:
         self.object._order = Order(context)
         try:
             self.object.replica_gone(replica)
-        except Exception:
+        except BaseException:
             import logging
 
             logging.getLogger("dds").exception("replica_gone() of %s failed", type(self.object).__name__)
         finally:
             self.object._order = None
 
-    def snapshot(self) -> bytes:
-        return self.object.snapshot()
+    def snapshot(self) -> bytes | None:
+        try:
+            return self.object.snapshot()
+        except BaseException as error:
+            import logging
+
+            logging.getLogger("dds").error("no snapshot can be made of %s, and no replica can come, until a command "
+                                           "mends its state: %r", type(self.object).__name__, error)
+            return None
 
     def restore(self, state: bytes) -> None:
         restored = self._make()
-        restored.restore(state)
+        try:
+            restored.restore(state)
+        except ValueError:
+            raise
+        except BaseException as error:
+            raise Unrestorable(f"restore() of {type(restored).__name__} failed: {error!r}") from error
         self.object = restored
 
     def digest(self) -> bytes:
         from hashlib import blake2b
 
-        return blake2b(self.object.snapshot(), digest_size=16).digest()
+        state = self.snapshot()
+        return bytes(DIGEST_BYTES) if state is None else blake2b(state, digest_size=DIGEST_BYTES).digest()
 
 
 __all__ = ["Carrier", "Object", "Order", "command", "interface_of", "query", "signature_of", "state_of"]

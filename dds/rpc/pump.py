@@ -126,6 +126,10 @@ class Pump(Generic[T]):
             error = DDSException(DDSException.DDS_RETCODE_ALREADY_DELETED, f"topic {self._topic!r}: closed")
         except DDSException as failed:
             error = failed
+        except BaseException as failed:  # a defect; whoever waits for something must hear that nothing comes
+            log.exception("%s has ended by a defect", self._thread.name)
+            error = DDSException(DDSException.DDS_RETCODE_ERROR,
+                                 f"topic {self._topic!r}: {self._thread.name} has ended by a defect: {failed!r}")
         for one in (self._waitset, self._guard, self._unread):
             one.close()
         self._owner.pump_ended(error)

@@ -35,17 +35,20 @@ Value = typing.Any  # of an annotated type that only its caller knows
 Convert = Callable[[Value], Value]
 
 _LISTS = (list, collections.abc.Sequence, collections.abc.MutableSequence, collections.abc.Iterable)
+_SORTABLE = (bool, int, float, str, bytes)
 _SETS = (set, frozenset, collections.abc.Set, collections.abc.MutableSet)
 _DICTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """How values of one annotation go into a member of an IdlStruct; `into` and `out` None = as they are."""
+    """How values of one annotation go into a member of an IdlStruct; `into` and `out` None = as they are. `sortable`:
+    what goes into it has one order, by `<`."""
 
     member: Value
     into: Convert | None = None
     out: Convert | None = None
+    sortable: bool = False
 
 
 class Fields:
@@ -163,12 +166,14 @@ def shape_of(annotation: Value, name: str) -> Shape:
     if origin in (typing.Union, types.UnionType):
         return _optional(annotation, arguments, name)
     if origin is typing.Annotated:
-        return Shape(annotation)
+        return Shape(annotation, sortable=arguments[0] in _SORTABLE)
     if origin in _LISTS or (origin is tuple and arguments[1:] == (...,)):
         back = tuple if origin is tuple else None
-        return _sequence(arguments[0], name, None if back is None else list, back)
+        return _sequence(shape_of(arguments[0], name), None if back is None else list, back)
     if origin in _SETS:
-        return _sequence(arguments[0], name, sorted, frozenset if origin is frozenset else set)
+        inner = shape_of(arguments[0], name)
+        return _sequence(inner, sorted if inner.sortable else _by_bytes(inner.member),
+                         frozenset if origin is frozenset else set)
     if origin in _DICTS:
         return _dictionary(arguments[0], arguments[1], name)
     if origin is tuple and arguments and arguments != ((),):
@@ -180,15 +185,14 @@ def shape_of(annotation: Value, name: str) -> Shape:
     if isinstance(annotation, type) and (
             annotation in (bool, int, float, str, bytes) or hasattr(annotation, "__idl__")
             or annotation.__module__.startswith("cyclonedds_idl")):
-        return Shape(annotation)
+        return Shape(annotation, sortable=annotation in _SORTABLE)
     if isinstance(annotation, (idl_types.typedef,)) or getattr(
             type(annotation), "__module__", "").startswith("cyclonedds_idl"):
         return Shape(annotation)
     raise TypeError(f"{annotation!r} is no type that can be sent: see dds.rpc.values for those that can")
 
 
-def _sequence(element: Value, name: str, into: Convert | None, out: Convert | None) -> Shape:
-    inner = shape_of(element, name)
+def _sequence(inner: Shape, into: Convert | None, out: Convert | None) -> Shape:
     one_in, one_out = inner.into, inner.out
 
     def convert(values: Value) -> Value:
@@ -201,7 +205,22 @@ def _sequence(element: Value, name: str, into: Convert | None, out: Convert | No
         values = values if one_out is None else [one_out(value) for value in values]
         return values if out is None else out(values)
 
-    return Shape(_sequence_of(inner.member), convert, None if one_out is None and out is None else back)
+    return Shape(_sequence_of(inner.member), convert, None if one_out is None and out is None else back, inner.sortable)
+
+
+def _by_bytes(member: Value) -> Convert:
+    """Sorts what goes into such a member by its CDR: of tuples, structs and None, `<` says nothing."""
+
+    @functools.cache
+    def codec() -> IdlCodec:
+        made = _codec_of("Element", {"m0": member})
+        assert made is not None
+        return made
+
+    def bytes_of(value: Value) -> bytes:
+        return codec().encode(codec().data_type(value))
+
+    return lambda values: sorted(values, key=bytes_of)
 
 
 def _sequence_of(element: Value) -> Value:
@@ -214,7 +233,7 @@ def _optional(annotation: Value, arguments: tuple[Value, ...], name: str) -> Sha
     left = [one for one in arguments if one is not type(None)]
     if len(left) != 1 or len(left) == len(arguments):
         raise TypeError(f"{annotation!r} may be one of several types: use an IdlUnion")
-    listed = _sequence(left[0], name, None, None)
+    listed = _sequence(shape_of(left[0], name), None, None)
     assert listed.into is not None
     into, out = listed.into, listed.out
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from dds.contracts import ABell, ACondition, AReader
@@ -35,6 +36,9 @@ class AWaitSet(Protocol):
 
     def _readers(self) -> Sequence[AReader]:
         """Those whose samples decide that."""
+
+    def _one_waits(self) -> AbstractContextManager[None]:
+        """For the time of a wait. Raises DDSException if somebody else waits there."""
 
 
 class LoopWait:
@@ -123,13 +127,14 @@ async def iterate(reader: AReaderOfSamples, condition: ACondition | None, timeou
 async def wait_waitset(waitset: AWaitSet, timeout: int | None) -> int:
     """WaitSet.wait in the running loop."""
     deadline = Deadline(timeout)
-    while True:
-        count = waitset._look()
-        left_s = deadline.left_s()
-        if count or left_s == 0:
-            return count
-        wait = LoopWait(waitset._readers(), waitset._waker)
-        try:
-            await wait.wait(left_s)
-        finally:
-            wait.close()
+    with waitset._one_waits():
+        while True:
+            count = waitset._look()
+            left_s = deadline.left_s()
+            if count or left_s == 0:
+                return count
+            wait = LoopWait(waitset._readers(), waitset._waker)
+            try:
+                await wait.wait(left_s)
+            finally:
+                wait.close()

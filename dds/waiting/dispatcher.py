@@ -190,7 +190,7 @@ class Dispatcher:
                 getattr(listener, name)(entity, getattr(entity, getter)())
             else:
                 getattr(listener, name)(entity)
-        except Exception:
+        except BaseException:  # also sys.exit(): all other callbacks of the participant are called here
             import logging
 
             logging.getLogger("dds").exception("%s of %r failed for %r", name, listener, entity)

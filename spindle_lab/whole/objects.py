@@ -131,7 +131,9 @@ class Objects:
             raise Violation("O1", f"{held} stops: {machine.why_stopped}")
         if machine.agreed is None or machine.phase not in (Phase.ENTERING, Phase.LIVE):
             return
-        mine = machine.agreed.encode(held.carrier.snapshot())
+        state = held.carrier.snapshot()
+        assert state is not None
+        mine = machine.agreed.encode(state)
         found = self.states.setdefault(place, mine)
         if found != mine:
             raise Violation("O1", f"{held} has, after the entry at {place}, another state than others had there")

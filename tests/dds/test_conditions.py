@@ -278,3 +278,20 @@ def test_a_subscriber_is_waited_for(participant):
     for one in (by_mask, by_condition):
         one.close()
     assert second._hub._waiters == ()
+
+
+def test_a_second_thread_is_told_that_one_waits_already(participant):
+    """DDS 1.4, 2.2.2.1.6.3. It would sleep on when the first one is woken."""
+    waitset, guard = WaitSet(participant), GuardCondition(participant)
+    waitset.attach(guard)
+    woken = []
+    thread = threading.Thread(target=lambda: woken.append(waitset.wait(LONG)))
+    thread.start()
+    wait_until(waitset._waits.locked)
+    for wait in (lambda: waitset.wait(0), lambda: asyncio.run(waitset.wait_async(0))):
+        with pytest.raises(DDSException, match="make a WaitSet for each") as refused:
+            wait()
+        assert refused.value.code == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
+    guard.set(True)
+    thread.join(20)
+    assert woken == [1] and waitset.wait(0) == asyncio.run(waitset.wait_async(0)) == 1

@@ -15,6 +15,7 @@ from dds import (
     DataWriter,
     DDSException,
     DDSStatus,
+    DDSTimeout,
     Domain,
     Entity,
     Policy,
@@ -199,3 +200,21 @@ def test_domain_objects(participant):
         Domain(1, "<CycloneDDS/>")
     assert caught.value.code == DDSException.DDS_RETCODE_UNSUPPORTED
     assert duration(seconds=1) == SECOND
+
+
+def test_closing_at_a_node_that_hangs(participant):
+    """Goal: an error in the terms of DDS, and everything else is closed all the same. Method: in the place of a node
+    that doesn't answer, what gives one writer back says so."""
+    publisher, topic = Publisher(participant), Topic(participant, "t", bytes)
+    writers = [DataWriter(publisher, topic) for _ in range(3)]
+    give_back = writers[1]._closer
+
+    def hangs():
+        give_back()
+        raise TimeoutError("node 1 sent nothing for 30 s")
+
+    writers[1]._closer = hangs
+    with pytest.raises(DDSTimeout, match=r"closing .*: node 1 sent nothing for 30 s"):
+        publisher.close()
+    assert not any(isgoodentity(one) for one in (publisher, *writers))
+    publisher.close()

@@ -299,3 +299,20 @@ def test_a_reader_that_is_closed_while_it_is_looked_at_ends_no_callbacks(partici
     writer.write(b"b")
     wait_until(lambda: calls == [b"a", b"b"])
     assert other._open
+
+
+def test_a_callback_that_wants_the_program_to_end_ends_no_callbacks(participant, caplog):
+    """sys.exit() ends the thread that calls it, in Python; here all callbacks of the participant have one."""
+    got = []
+
+    class Leaving(Listener):
+        def on_data_available(self, reader):
+            got.extend(reader.take(9))
+            raise SystemExit("a library wants the program to end")
+
+    topic = Topic(participant, "t", bytes)
+    reader, writer = DataReader(participant, topic, listener=Leaving()), DataWriter(participant, topic)
+    for number in range(3):
+        writer.write(b"%d" % number)
+        wait_until(lambda number=number: len(got) == number + 1)
+    assert caplog.text.count("on_data_available of") == 3 and reader.read(1) == []

@@ -514,3 +514,14 @@ def test_a_writer_that_waits_is_woken_by_takes(participant):
     thread.join(20)
     assert done.is_set()
     assert got == list(range(3000))
+
+
+def test_what_the_programs_own_generator_raises_is_named(participant):
+    writer = DataWriter(participant, Topic(participant, "t", bytes))
+
+    def samples():
+        yield b"one"
+        raise KeyError
+
+    with pytest.raises(DDSException, match=r"writing to topic 't': KeyError$"):
+        writer.write_many(samples())

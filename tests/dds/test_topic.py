@@ -4,12 +4,22 @@ Goal: who decides a topic's level, and what becomes of those who want another.
 Method: topics on one and two embedded nodes; the agreed specification is asked from the node.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from dds import DataReader, DataWriter, DDSException, Domain, DomainParticipant, Policy, Qos, Topic
+from dds import (
+    ContentFilteredTopic,
+    DataReader,
+    DataWriter,
+    DDSException,
+    Domain,
+    DomainParticipant,
+    Policy,
+    Qos,
+    Topic,
+)
 from dds.idl import IdlStruct
 from dds.idl.types import int32
 from dds.messages.inline_qos import ROOM
@@ -21,6 +31,55 @@ from tests.support import wait_until
 BEST_EFFORT = Qos(Policy.Reliability.BestEffort)
 RELIABLE = Qos(Policy.Reliability.Reliable(1_000_000_000))
 TRANSIENT_LOCAL = Qos(Policy.Durability.TransientLocal)
+
+
+@dataclass(frozen=True)
+class Frozen(IdlStruct):
+    name: str
+    number: int32
+
+
+@dataclass(kw_only=True)
+class Named(IdlStruct):
+    name: str
+    number: int32
+
+
+@dataclass(slots=True)
+class Slotted(IdlStruct):
+    name: str
+    number: int32
+
+
+@pytest.mark.parametrize("kind", [Frozen, Named, Slotted])
+def test_every_kind_of_dataclass_is_read_in_every_way(participant, kind):
+    topic = Topic(participant, "kinds", kind)
+    plain, sifted = DataReader(participant, topic), DataReader(
+        participant, ContentFilteredTopic(participant, "sifted", topic, "number > 0"))
+    writer = DataWriter(participant, topic)
+    for ways in ((plain.take, sifted.take), (plain.read, plain.take, sifted.read, sifted.take)):
+        writer.write(kind(name="a", number=1))
+        assert writer.wait_for_acks(LONG)
+        for way in ways:
+            (one,) = way(2)
+            assert one == kind(name="a", number=1) and one.sample_info.valid_data
+
+
+@dataclass
+class Counted(IdlStruct):
+    name: str
+    seen: int32 = field(default=0, init=False)
+
+
+@dataclass
+class Around(IdlStruct):
+    counted: Counted
+
+
+@pytest.mark.parametrize("kind", [Counted, Around])
+def test_a_type_of_which_no_reader_could_make_a_sample_is_refused(participant, kind):
+    with pytest.raises(TypeError, match=r"Counted.seen has init=False: no reader could make a sample"):
+        Topic(participant, "kinds", kind)
 
 
 def test_names_and_types(participant):

@@ -318,3 +318,23 @@ def test_who_is_over_is_not_waited_for_and_a_later_nodes_order_comes_later():
     other._source.is_over = True
     access.advance()
     assert one.let_in[-1] == (3, (1, 0))
+
+
+def test_reading_over_all_topics_knows_the_time(participant):
+    """Goal: the subscriber's take() gives what the readers' would: nothing whose lifespan is over, and in the end what
+    a TimeBasedFilter held back. Method: two topics of a group, beside a reader that has no group scope."""
+    short = Topic(participant, "short", bytes, Qos(Policy.Lifespan(duration(milliseconds=50))), order="flight")
+    rare = Topic(participant, "rare", Note, order="flight")
+    subscriber, beside = Subscriber(participant, GROUP), DataReader(participant, short)
+    DataReader(subscriber, short)
+    filtered = DataReader(subscriber, rare, Qos(Policy.TimeBasedFilter(duration(milliseconds=50))))
+    publisher = Publisher(participant, GROUP)
+    DataWriter(publisher, short).write(b"over soon")
+    notes = DataWriter(publisher, rare)
+    for number in range(3):
+        notes.write(Note("", number))
+    assert notes.wait_for_acks(LONG)
+    wait_until(lambda: not beside.read(1))
+    taken = []
+    wait_until(lambda: taken.extend(subscriber.take(9)) or len(taken) == 2)
+    assert [(reader, one.number) for reader, one in taken] == [(filtered, 0), (filtered, 2)]

@@ -14,7 +14,7 @@ import pytest
 from dds.replicated.agreed import ORIGINS_MAX, Agreed, Check
 from dds.replicated.machine import SPAN_MAX, Phase
 from dds.replicated.messages import NONE, Entry, Kind
-from tests.dds.replicated.model import World
+from tests.dds.replicated.model import Tape, World
 from tests.support import seeds
 
 
@@ -69,6 +69,52 @@ def test_a_newcomer_that_finds_less_gets_a_snapshot_in_pieces() -> None:
     assert kinds(world).count(Kind.SNAPSHOT) == 1 and kinds(world).count(Kind.PIECE) > 5
     assert two.machine.phase is Phase.LIVE and two.carrier.snapshot() == one.carrier.snapshot()
     assert [text for _, text, _ in two.carrier.object.marks] == world.commands()
+
+
+def test_a_state_of_which_no_snapshot_can_be_made_ends_nobody(caplog) -> None:
+    """Goal: who has the state goes on, and says why nobody can come; a newcomer comes as soon as a command has mended
+    it. Method: an attribute that isn't of its type."""
+    world = World(1, keeps=2)
+    one, other = world.come(), world.come()
+    world.settle()
+    for reader in (one, other):
+        reader.carrier.object.marks = None
+    for k in range(12):
+        one.command(str(k))
+    world.settle()
+    assert len(one.results) == 12 and "no snapshot can be made of Tape" in caplog.text
+    newcomer = world.come()
+    world.settle()
+    assert newcomer.machine.phase is Phase.WAITING and kinds(world).count(Kind.SNAPSHOT) == 1
+    for reader in (one, other):
+        reader.carrier.object.marks = []
+    other.command("mended")
+    world.settle()
+    assert newcomer.machine.phase is Phase.LIVE and newcomer.carrier.snapshot() == one.carrier.snapshot()
+    assert [text for _, text, _ in newcomer.carrier.object.marks] == ["mended"]
+
+
+def test_a_replica_that_can_not_restore_a_state_stops_and_says_why() -> None:
+    """Goal: the others go on. Method: what restore() of the class raises is its own."""
+    world = World(1, keeps=2)
+    one = world.come()
+    world.settle()
+    for k in range(12):
+        one.command(str(k))
+    world.settle()
+    newcomer = world.come()
+    newcomer.carrier._make = lambda: Unwilling()
+    world.settle()
+    assert newcomer.machine.phase is Phase.STOPPED
+    assert newcomer.machine.why_stopped == "restore() of Unwilling failed: RuntimeError('no')"
+    one.command("more")
+    world.settle()
+    assert "more" in one.results
+
+
+class Unwilling(Tape):
+    def restore(self, state: bytes) -> None:
+        raise RuntimeError("no")
 
 
 def with_two_and_a_newcomer() -> tuple[World, list]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -39,6 +40,42 @@ def test_commands_return_their_results_and_errors(pair) -> None:
     first.synchronize()
     assert first.all() == second.all() == ["b", "c", "d", "e"] and first.typed.size() == 4
     assert first.replicas() == second.replicas() == [first.id, second.id] and first.phase == "is live"
+
+
+class Odd(Object):
+    """What programs do that nobody expects."""
+
+    name: str
+    count: int
+
+    def __init__(self) -> None:
+        self.name, self.count = "", 0
+
+    @command
+    def add(self) -> int:
+        self.count += 1
+        return self.count
+
+    @command
+    def leave(self) -> None:
+        sys.exit("a library wants the program to end")
+
+    @command
+    def call_it(self, name: str) -> None:
+        self.name = name or None  # type: ignore[assignment]  what its annotation doesn't allow
+
+
+def test_commands_that_go_wrong_end_no_replica(two_nodes) -> None:
+    """Goal: what a command raises, whatever it is, is its caller's; a state that can't be compared is none the less
+    one, and calls go on."""
+    first, second = two_nodes
+    with Replica(first, "odd", Odd, check_every=3) as one, Replica(second, "odd", Odd, check_every=3) as two:
+        with pytest.raises(RuntimeError, match="raised SystemExit"):
+            one.leave()
+        one.call_it("")
+        assert [each.add() for each in (one, two) * 5] == [*range(1, 11)]
+        two.call_it("mended")
+        assert [each.add() for each in (one, two) * 3] == [*range(11, 17)]
 
 
 def test_one_reads_what_one_has_written(pair) -> None:

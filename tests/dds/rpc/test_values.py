@@ -31,6 +31,8 @@ VALUES = [
     (set[int], {5, 1, 3}), (frozenset[str], frozenset("ab")), (dict[str, int], {"b": 1, "a": 2}),
     (Mapping[int, list[Point]], {1: [Point(0, 1)], 2: []}), (int | None, None), (int | None, 0),
     (list[dict[str, tuple[int, bytes]]], [{"k": (1, b"v")}, {}]), (Point | None, Point(3, 4)),
+    (set[tuple[int, str]], {(2, "b"), (1, "a"), (1, "b")}), (frozenset[int | None], frozenset([None, 3, 1])),
+    (set[frozenset[tuple[int, int]]], {frozenset([(1, 2), (3, 4)]), frozenset([(1, 2)]), frozenset()}),
     (dict[str, set[int]], {"s": {2, 1}}), (list[int | None], [1, None]),
 ]
 
@@ -46,6 +48,9 @@ def test_equal_sets_have_equal_bytes_and_dictionaries_keep_their_order() -> None
     """Goal: the state of a replicated object has one form; the order of a dictionary belongs to its state."""
     sets = Fields("Test", {"one": set[int]})
     assert sets.encode(({1 << 40, 3, 7},)) == sets.encode(({7, 3, 1 << 40},))
+    rows = Fields("Test", {"one": set[tuple[str, int | None]]})
+    given = [("a", None), ("b", 2), ("a", 1), ("b", None), ("", 5)]
+    assert rows.encode((set(given),)) == rows.encode((set(reversed(given)),))
     pairs = Fields("Test", {"one": dict[str, int]})
     assert list(pairs.decode(pairs.encode(({"z": 1, "a": 2},)))[0]) == ["z", "a"]
 
