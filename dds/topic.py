@@ -126,10 +126,9 @@ class Topic(Entity, Generic[T]):
 
     def _announce(self, qos: Qos) -> None:
         """Tell everybody of it, or that it has changed."""
-        with self._runtime.asking(f"announcing topic {self._name!r}"):
-            self._runtime.directory.announce(
-                self._ref, TOPIC, self._order or self._name,
-                encode_qos(qos, self._codec.type_name, self._revision, self._channel, self._codec))
+        about = encode_qos(qos, self._codec.type_name, self._revision, self._channel, self._codec)
+        self._runtime.ask(f"announcing topic {self._name!r}", lambda: self._runtime.directory.announce(
+            self._ref, TOPIC, self._order or self._name, about))
 
     def _change_qos(self, following: Qos, said: Qos) -> None:
         if self._enabled:
@@ -182,10 +181,12 @@ class Topic(Entity, Generic[T]):
         with self._lock:
             if self._info is not None:
                 return self._info
-            with self._runtime.asking(f"topic {self._name!r}"):
-                self._info = self._adopt()
-                if self._info is None and level is not None:
-                    self._info = self._declare(level, qos or self._own_qos)
+
+            def agree() -> TopicInfo | None:
+                info = self._adopt()
+                return info if info is not None or level is None else self._declare(level, qos or self._own_qos)
+
+            self._info = self._runtime.ask(f"topic {self._name!r}", agree)
             return self._info
 
     def _adopt(self, anew: bool = True) -> TopicInfo | None:

@@ -16,9 +16,9 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import translate
+from dds.exceptions import DDSNodeLost, translate
 from dds.matching.announcing import Remote
 from dds.matching.consistency import inconsistency
 from dds.matching.directory import Directory
@@ -42,6 +42,8 @@ from dds.waiting.dispatcher import Dispatcher
 if TYPE_CHECKING:
     from dds.contracts import AnEndpoint, AnEntity, AReader, AVigil
     from spindle.client import Endpoint, Event, Session
+
+T = TypeVar("T")
 
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
 ITSELF = 0  # the handle of a participant among its own entities, as far as the group is concerned
@@ -264,6 +266,19 @@ class Runtime:
             raise
         except Exception as error:
             raise translate(error, doing) from error
+
+    def ask(self, doing: str, question: Callable[[], T]) -> T:
+        """As asking(), for what may be asked twice: if the node goes meanwhile, the next one is asked."""
+        session = self.session
+        try:
+            with self.asking(doing):
+                session = self.session
+                return question()
+        except DDSNodeLost:
+            if not self.attachment.looks_on(session):
+                raise
+        with self.asking(doing):
+            return question()
 
     @property
     def vigils(self) -> list[AVigil]:

@@ -130,6 +130,12 @@ class Attachment:
                 self.changed.wait_for(
                     lambda: self.status.state is not NodeState.REATTACHING or not self.hopeful, SETTLE_S)
 
+    def looks_on(self, session: Session) -> bool:
+        """The node of `session` is gone, and another one is looked for, or was found already."""
+        if session.gone:
+            self.lost(session)
+        return self.session is not session or self.status.state is NodeState.REATTACHING
+
     # --- losing a node
 
     def lost(self, session: Session) -> None:

@@ -87,9 +87,8 @@ class ReaderCore(FastWay):
             self._access = access
             self._lock = access.lock
         from_history = info.spec.level >= 2 and policies.durability_rank(qos) > 0
-        with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
-            link = ReaderLink(self, self._runtime, info.spec, self._ref, self._keep_all, from_history,
-                              self._announcement(qos))
+        link = self._runtime.ask(f"opening a reader of topic {topic.name!r}", lambda: ReaderLink(
+            self, self._runtime, info.spec, self._ref, self._keep_all, from_history, self._announcement(qos)))
         self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
         self._read_from(link, info.spec.name, self._content(self._filtered), topic._channel)
         self._hears_of_ends(link.handle.ends)

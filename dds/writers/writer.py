@@ -90,24 +90,27 @@ class WriterCore(WriterStatuses):
         slots = self._wanted_slots or policies.samples_max(self._qos, self._codec.key_of is not None)
         self._suspension = publisher._suspension
         self._source = Source(self._ref, topic.name, slots or choose_inbox_slots(info.spec.size_max))
-        with self._runtime.asking(f"opening a writer of topic {topic.name!r}"):
-            self._written = None if self._codec.key_of is None else Written(self._codec)
-            self._inline = of_writer(self._qos).encoded()
-            topic._check_room(len(self._inline), info.spec)
-            self._timeout_s = policies.blocking_time_s(self._qos)
-            self._limits = WriterLimits.of(self._qos, self._written, self._timeout_s, topic.name)
-            self._coherence = coherence = publisher._coherence
-            coherence.offered = coherence.offered or (not given and policies.presentation(self._qos)[1])
-            is_shared = given and bool(topic.order)
-            farewell = self._farewell(self._qos)
+        self._written = None if self._codec.key_of is None else Written(self._codec)
+        self._inline = of_writer(self._qos).encoded()
+        topic._check_room(len(self._inline), info.spec)
+        self._timeout_s = policies.blocking_time_s(self._qos)
+        self._limits = WriterLimits.of(self._qos, self._written, self._timeout_s, topic.name)
+        self._coherence = coherence = publisher._coherence
+        coherence.offered = coherence.offered or (not given and policies.presentation(self._qos)[1])
+        is_shared = given and bool(topic.order)
+        farewell = self._farewell(self._qos)
+        self._port: Port | None = None
+
+        def open_ways() -> None:
             self._link = WriterLink(
                 self, self._runtime, info.spec, self._ref, 1 if is_shared else slots,
                 self._announcement(self._qos), not policies.best_effort(self._qos), self._codec,
                 0 if is_shared else farewell, lease_of(self._qos),
                 encode_type(self._codec, topic._channel) if info.spec.level.keeps_history else b"")
-            self._port: Port | None = None
             if topic.order or coherence.offered:
                 self._port = self._open_port(publisher, is_shared, slots, farewell)
+
+        self._runtime.ask(f"opening a writer of topic {topic.name!r}", open_ways)
         self._matches = Matches(self, info.spec.name, True, self._qos, type_of(self._codec), topic._channel)
         self._closer = functools.partial(
             _close_writer, self._ref, self._link, self._runtime, self._matches, self._port, self._suspension)

@@ -68,6 +68,26 @@ def numbers(count, first=0):
     return [b"%d" % n for n in range(first, count)]
 
 
+@pytest.mark.parametrize("asked", ["declare_topic", "announce", "open_reader", "open_writer"])
+def test_what_is_being_made_when_the_node_dies_is_made_at_the_next_one(group, monkeypatch, asked):
+    """Method: the node is killed when it is asked for one part of it."""
+    with DomainParticipant(reattach=True) as participant:
+        first = participant.session
+        question = getattr(first, asked)
+
+        def asked_of_the_dying(*arguments, **more):
+            group[first.node_id - 1].kill()
+            wait_until(lambda: first.gone)
+            return question(*arguments, **more)
+
+        monkeypatch.setattr(first, asked, asked_of_the_dying)
+        topic = Topic(participant, "topic", bytes)
+        reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+        writer.write(b"x")
+        assert reader.take_one(timeout=LONG) == b"x"
+        assert participant.session is not first and participant.get_node_status().reattached_count == 1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["take", "iterate", "batch", "read", "keep last", "listener", "waitset", "async"])
 def test_a_reader_goes_on_in_order_whatever_way_it_reads(group, how):
