@@ -61,7 +61,7 @@ from spindle_core.layout cimport (
 )
 from spindle_core.log cimport CURSORS_MAX, LATENCY_BUCKETS, LATENCY_OCTAVE_MIN, cursor_t, figures_t, log_t
 from spindle_core.memory cimport Mapping
-from spindle_core.timing cimport TIMING_SAYS, TIMING_WORD, Timing
+from spindle_core.timing cimport TIMING_SAYS, TIMING_STAMPED, TIMING_WORD, Timing
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -207,6 +207,7 @@ cdef class DeliveryLog:
             for tag in range(256):
                 if self.timing.pointer().kinds[tag] & TIMING_SAYS == TIMING_WORD:
                     t.effects[tag] = EFFECT_WORD
+                t.by_source |= self.timing.pointer().kinds[tag] & TIMING_STAMPED != 0
         return 0
 
     def __dealloc__(self):

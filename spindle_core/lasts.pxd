@@ -82,6 +82,7 @@ cdef struct pool_t:
 cdef struct lasts_t:
     uint8_t effects[256]         # by tag
     bint may_carry               # some tag is EFFECT_CARRIED
+    bint by_source               # the last of a key is what was written last, as its source says: is_older()
     uint64_t depth               # samples kept of each key; 0: no limit
     uint64_t samples_max         # of all keys together; 0: no limit
     uint64_t keys_max            # NAMED ones; 0: no limit

@@ -12,6 +12,9 @@ it may end later: so all ends are kept while there is such a message that came b
 memory, what is older of its keys has gone: keys go by the age of their last samples. When it goes because of the depth,
 as many later ones have the same in them: the layer above has given these the same key.
 
+In a topic that is ordered by source, what was written before something that is kept of its key is passed over, as its
+readers do: else it would take the place of what was written last.
+
 A writer may speak for others of its host, as their carrier; then a message says whose it is, and it may say another
 depth for its key. When a carrier ends, all have ended for whom it has spoken.
 
@@ -136,12 +139,29 @@ cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) n
     return True
 
 
+cdef bint is_older(lasts_t *l, uint32_t at, const log_record *r) noexcept nogil:
+    """Something that is kept of this key was written later, as the sources say: in a topic that goes by that, this is
+    no news to readers. What a node says of all keys of a writer was written at no time of the source's."""
+    cdef const instance_t *i = &l.instances[at]
+    cdef const last_t *end = &l.lasts[i.ended]
+    cdef uint64_t newest_ns
+    if not l.by_source or at == 0 or i.newest == 0 or i.kind != NAMED:
+        return False
+    newest_ns = l.lasts[i.newest].source_ns
+    if i.ended and not l.effects[end.tag] & (EFFECT_OF_WRITER | EFFECT_OF_NODE) and end.source_ns > newest_ns:
+        newest_ns = end.source_ns
+    return r.source_ns < newest_ns
+
+
 cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint32_t at = find_instance(l, r.key), place, writer
     cdef uint32_t kind = ALONE if does & EFFECT_ALONE else NAMED
     cdef uint64_t depth = last_word(r, does) >> CARRIED_DEPTH
     cdef last_t *x
     cdef instance_t *i
+    # A key that is over begins anew, whatever its next sample's time. Of another table all that is kept was taken in.
+    if kind == NAMED and not l.instances[at].over and not l.restoring and is_older(l, at, r):
+        return
     if depth == 0:
         depth = l.depth
     if at == 0:
@@ -251,6 +271,8 @@ cdef uint32_t keep_end(lasts_t *l, const log_record *r) noexcept nogil:
 cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint64_t identity = author_of_record(r, does)
     cdef uint32_t at = find_instance(l, r.key), end
+    if is_older(l, at, r):
+        does &= ~<uint8_t>EFFECT_ENDS
     if at == 0 or not concerns(l, at, find_author(l, identity), does):
         keep_loose(l, r)
         return

@@ -85,7 +85,7 @@ class Lasts:
     def __init__(self, spec: TopicSpec) -> None:
         self._effects, self._depth, self._bytes_max = spec.effects, spec.history_depth, spec.table_bytes
         self._samples_max, self._keys_max, self._cleanup_ns = spec.samples_max, spec.keys_max, spec.cleanup_ns
-        self._time_tag = spec.time_tag
+        self._time_tag, self._by_source = spec.time_tag, spec.stamped
         self._keys: dict[int, _Key] = {}  # the one whose last sample lies furthest back first
         self._over: list[int] = []  # keys that are over, the one that is so longest first
         self._words: dict[tuple[int, int, int], Said] = {}  # of writers: the last since their last sample and end
@@ -223,7 +223,19 @@ class Lasts:
     def _samples(self) -> list[_Sample]:
         return [one for key in self._keys.values() for one in key.samples]
 
+    def _is_older(self, said: Said) -> bool:
+        """Its readers have had something of the key that was written later, as the sources say."""
+        key = self._keys.get(said.key)
+        if not self._by_source or key is None or key.alone:
+            return False
+        told = [key.samples[-1].said]
+        if key.ended is not None and not self._effects[key.ended.tag] & (EFFECT_OF_WRITER | EFFECT_OF_NODE):
+            told.append(key.ended)
+        return said.source_ns < max(one.source_ns for one in told)
+
     def _add(self, said: Said, does: int) -> None:
+        if not does & EFFECT_ALONE and said.key not in self._over and not self._restoring and self._is_older(said):
+            return
         key = self._keys[said.key] = self._keys.pop(said.key, _Key())
         if said.key in self._over:
             self._over.remove(said.key)
@@ -262,6 +274,8 @@ class Lasts:
 
     def _end_of_key(self, said: Said, does: int) -> None:
         key, who = self._keys.get(said.key), said.author(self._effects)
+        if self._is_older(said):
+            does &= ~EFFECT_ENDS
         if key is None or not (does & EFFECT_ENDS or key.left_by(who)):
             self._keep_end(said)
             return

@@ -53,6 +53,25 @@ def test_what_is_older_than_what_came_before_is_kept_out_and_counted(participant
     assert reader.get_sample_lost_status().total_count == 2 and reader.get_sample_filtered_status().total_count == 0
 
 
+@pytest.mark.parametrize("depth", [1, 3])
+def test_who_comes_late_has_what_was_written_last(participant, depth):
+    """Goal: late joiners end with what the others have, dead or alive. Method: what was written before comes late, and
+    oftener than is kept of an instance."""
+    topic = Topic(participant, "kept", Track, qos=BY_SOURCE + Qos(
+        Policy.Durability.TransientLocal, Policy.History.KeepLast(depth)))
+    early, one, other = DataReader(participant, topic), DataWriter(participant, topic), DataWriter(participant, topic)
+    one.write(Track(1, 100), timestamp=100)
+    one.write(Track(2, 100), timestamp=100)
+    settled(one)
+    for stamp in (50, 60, 70, 80):
+        other.write(Track(1, stamp), timestamp=stamp)
+    other.dispose(Track(2), timestamp=90)
+    settled(other)
+    late = DataReader(participant, topic)
+    assert [(one.number, one.height) for one in late.read(9)] == [(1, 100), (2, 100)]
+    assert late.read(9) == early.read(9)
+
+
 def test_a_timestamp_in_the_far_future_is_refused(participant):
     """It would keep out everybody else's samples until then. Without the order by source nobody minds."""
     topic = Topic(participant, "tracks", Track, qos=BY_SOURCE)

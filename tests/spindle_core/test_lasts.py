@@ -14,11 +14,12 @@ import random
 import pytest
 
 from spindle.group.levels import Level
-from spindle.group.topics import TopicSpec
+from spindle.group.topics import TIMING_STAMPED, TIMING_WORD, TopicSpec
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 from spindle_core.table_copy import table_messages, table_place
+from spindle_core.timing import Timing
 from spindle_lab.whole.lasts import Lasts, Said
 from tests.support import seeds
 
@@ -28,21 +29,24 @@ EFFECTS = bytes([SAMPLE, *(0 if one & 64 else one for one in range(1, 256))])
 VIEW = 7
 
 
-def spec_of(depth: int, room: int, size_max: int = 16) -> TopicSpec:
+STAMPED = bytes(TIMING_WORD if tag == 65 else TIMING_STAMPED for tag in range(256))
+
+
+def spec_of(depth: int, room: int, size_max: int = 16, by_source: bool = False) -> TopicSpec:
     return TopicSpec("t", level=Level.VOLATILE, size_max=size_max, history_depth=depth, history_bytes=room,
-                     effects=EFFECTS)
+                     effects=EFFECTS, timing=STAMPED if by_source else b"")
 
 
 def log_of(spec: TopicSpec, capacity: int = 1 << 16) -> DeliveryLog:
     return DeliveryLog(capacity, keep_history=True, history_depth=spec.history_depth, effects=spec.effects,
-                       table_bytes=spec.table_bytes)
+                       table_bytes=spec.table_bytes, timing=Timing(spec.timing) if spec.timing else None)
 
 
 def said(
     sequence: int, key: int, tag: int = 0, writer: int = 1, sender: int = 1, relay: int = 0, size: int = 8,
-    last: int = 0,
+    last: int = 0, source_ns: int = 11,
 ) -> Said:
-    return Said((VIEW, sequence), key, tag, sender, writer, relay, size, last=last)
+    return Said((VIEW, sequence), key, tag, sender, writer, relay, size, source_ns=source_ns, last=last)
 
 
 def payload_of(one: Said) -> bytes:
@@ -52,21 +56,25 @@ def payload_of(one: Said) -> bytes:
 
 def arguments(one: Said) -> tuple[object, ...]:
     """Of DeliveryLog.append and note."""
-    return (payload_of(one), one.sender, one.order[1], one.order[0], 11, one.writer, 22, one.relay, one.tag, one.key)
+    return (payload_of(one), one.sender, one.order[1], one.order[0], one.source_ns, one.writer, 22, one.relay, one.tag,
+            one.key)
 
 
 def kept(log: DeliveryLog) -> list[Said]:
     found = []
     copy = log.copy_table(shared=False)
-    for payload, sender, sequence, view_id, _, writer, _, relay, tag, key, _ in table_messages(copy):
+    for payload, sender, sequence, view_id, source_ns, writer, _, relay, tag, key, _ in table_messages(copy):
         last = int.from_bytes(payload[-8:], "little") if tag & CARRIED and len(payload) >= 8 else 0
-        found.append(Said((view_id, sequence), key, tag, sender, writer, relay, len(payload), last=last))
+        found.append(Said((view_id, sequence), key, tag, sender, writer, relay, len(payload), source_ns=source_ns,
+                          last=last))
         assert payload == payload_of(found[-1])
     return found
 
 
-def random_messages(rng: random.Random, count: int, keys: int, large: int, groups: bool = False) -> list[Said]:
-    """`groups`: some writers speak for others, and some messages are about several keys."""
+def random_messages(rng: random.Random, count: int, keys: int, large: int, groups: bool = False,
+                    by_source: bool = False) -> list[Said]:
+    """`groups`: some writers speak for others, and some messages are about several keys. `by_source`: each has a time
+    of its own."""
     found = []
     tags = [0, 0, 0, 0, LEAVES, ENDS, LEAVES | ENDS, SAMPLE | ENDS, SAMPLE | ENDS | LEAVES, SAMPLE | LEAVES,
             OF_WRITER | LEAVES, OF_WRITER | LEAVES | ENDS, OF_WRITER, OF_NODE | LEAVES, 64]
@@ -89,18 +97,19 @@ def random_messages(rng: random.Random, count: int, keys: int, large: int, group
         if tag & ALONE:
             key += 1000 * rng.randrange(1, 4)
         found.append(said(sequence, key, tag, 0 if of_node else rng.randrange(1, 4), rng.randrange(1, 4), relay, size,
-                          last))
+                          last, sequence + rng.randrange(30) if by_source else 11))
     return found
 
 
+@pytest.mark.parametrize("by_source", [False, True])
 @pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("seed", seeds(40, quick=10))
-def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
+def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bool) -> None:
     rng = random.Random(seed)
     large = rng.choice((8, 200, 900))
-    spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16)
+    spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16, by_source)
     log, model = log_of(spec), Lasts(spec)
-    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups):
+    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups, by_source):
         log.append(*arguments(one))
         model.note(one)
         assert kept(log) == model.kept
@@ -108,15 +117,16 @@ def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
     assert log.table_figures()["bytes"] <= spec.table_bytes
 
 
+@pytest.mark.parametrize("by_source", [False, True])
 @pytest.mark.parametrize("groups", [False, True])
 @pytest.mark.parametrize("seed", seeds(20, quick=5))
-def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool) -> None:
+def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool, by_source: bool) -> None:
     """Whoever gets the table at some place, and the messages of the log from some earlier place on, has from there on
     what everybody has: also of what leaves for want of room."""
     rng = random.Random(seed)
-    spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16)
+    spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16, by_source)
     log, joiner = log_of(spec), log_of(spec)
-    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups)
+    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups, by_source)
     entered, cut = sorted(rng.sample(range(len(messages)), 2))
     for one in messages[:cut]:
         log.append(*arguments(one))
@@ -145,6 +155,24 @@ def test_a_key_that_falls_silent_is_kept_however_much_others_say() -> None:
     assert [one.order[1] for one in kept(log)] == [0, 19_999]
     assert log.oldest_index > 0, "the log itself has lost it"
     assert log.table_figures()["given_up"] == 0
+
+
+def test_of_a_topic_by_source_the_last_is_what_was_written_last() -> None:
+    """What came late takes no place, ends nothing, and a key that has ended stays so; a writer's end by its node counts
+    whenever the source has written."""
+    log = log_of(spec_of(1, 1 << 16, by_source=True))
+    for one in (said(1, 7, source_ns=50, writer=1), said(2, 7, source_ns=40, writer=2), said(3, 8, source_ns=10),
+                said(4, 7, ENDS, source_ns=45, writer=2)):
+        log.append(*arguments(one))
+    assert [one.order[1] for one in kept(log)] == [1, 3]
+    log.append(*arguments(said(5, 7, ENDS, source_ns=60, writer=2)))
+    log.append(*arguments(said(6, 7, source_ns=55, writer=2)))
+    assert [one.order[1] for one in kept(log)] == [1, 3, 5]
+    log.append(*arguments(said(7, 7, source_ns=60, writer=2)))
+    assert [one.order[1] for one in kept(log)] == [3, 7]
+    log.append(*arguments(said(8, 0, OF_WRITER | LEAVES | ENDS, writer=2, source_ns=99, size=0)))
+    log.append(*arguments(said(9, 7, source_ns=70, writer=1)))
+    assert [one.order[1] for one in kept(log)] == [3, 9]
 
 
 def test_an_end_is_kept_as_long_as_it_matters() -> None:
