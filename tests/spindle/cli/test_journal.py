@@ -90,6 +90,9 @@ def test_export_lines(cli: Cli, directory: Path, tmp_path: Path) -> None:
     assert result.code == 0 and "50 messages written" in result.err and result.out == ""
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert bytes.fromhex(first["value"]) == payloads[0]
+    for style in ("jsonl", "csv"):  # the system names no file of a write that fails
+        result = cli("journal", "export", directory, "-f", style, "-o", "/dev/full")
+        assert result.code == 10 and result.err.startswith("spindle: cannot write /dev/full: No space left on device")
 
 
 @pytest.mark.slow
