@@ -75,6 +75,16 @@ def test_damage_is_told_and_not_touched(cli: Cli, directory: Path) -> None:
     assert file.read_bytes() == bytes(damaged)
 
 
+def test_a_file_that_lost_all_its_bytes(cli: Cli, directory: Path) -> None:
+    """The error says what to do, and that helps."""
+    newest = max(directory.glob("*.mcap"))
+    newest.write_bytes(b"")
+    refused = cli("journal", "verify", directory)
+    assert refused.code == 1 and f"`spindle journal repair --topic TOPIC {directory}`" in refused.out
+    assert cli("journal", "repair", "--topic", SPEC.name, directory).code == 0
+    assert newest.with_name(newest.name + ".damaged").exists() and not newest.exists()
+
+
 def test_nothing_there(cli: Cli, tmp_path: Path) -> None:
     for command in ("info", "verify", "export"):
         result = cli("journal", command, tmp_path)
