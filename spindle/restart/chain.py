@@ -301,7 +301,8 @@ def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode:
                         if one.end == end and (end != NOTHING or one.standing.holders is not None))
         if longest:
             return longest
-    return missing or Missing("a whole journal, as none here is; " + _damage(damaged, answers))
+    return missing or Missing("a whole journal, as none here is; " + _damage(damaged, answers) + (
+        ", or set [journal] restart = \"any\" to go on with what is here" if mode != "any" else ""))
 
 
 def _never_was(standing: Standing, holders: Holders) -> bool:

@@ -18,18 +18,20 @@ import pytest
 
 from spindle.cli.journal import DECODERS, when
 from spindle.journal import Journal
+from spindle.restart.ledger import Ledger
 from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.journal.fakes import SPEC, MemorySource, Witness, messages
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """One closed journal of 50 messages, of node 1."""
+    """One closed journal of 50 messages, of node 1, and its standing."""
     source, witness = MemorySource(), Witness()
     journal = Journal(tmp_path / "j", SPEC, 1, source, lambda index: None, witness.on_failure)
     source.put(messages(50))
     assert journal.wait_durable(49, 10.0)
     journal.close()
+    Ledger(tmp_path / "j", SPEC.name, 1).update(whole=True)
     return tmp_path / "j"
 
 
