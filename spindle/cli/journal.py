@@ -183,15 +183,16 @@ def info(path: Path, topic: str | None, node_id: int | None, as_json: bool) -> i
 @json_option
 @debug_option
 def verify(path: Path, topic: str | None, node_id: int | None, repair: bool, as_json: bool) -> int:
-    """Check checksums, structure, order and counts of every file.
+    """Check checksums, structure, order and counts of every file, and the
+    .standing beside it.
 
     A torn tail is what a crash leaves: nothing acknowledged is in it. Any other damage is reported with its place and
     never touched.
     """
-    from spindle.journal.tools import verify as journal_verify
+    from spindle.restart.verifying import verify_journals
 
     with progress("verifying") as step:
-        report = journal_verify(path, topic=topic, node_id=node_id, repair=repair, progress=step)
+        report = verify_journals(path, topic, node_id, repair, step)
     if as_json:
         print_json(report.to_dict())
         return 0 if report.ok else 1
@@ -218,7 +219,8 @@ def verify(path: Path, topic: str | None, node_id: int | None, repair: bool, as_
 def repair(path: Path, topic: str | None, node_id: int | None) -> int:
     """End damaged journals before their damage, so that their nodes get the rest from the other nodes.
 
-    What is cut off is kept beside, as .damaged. The node must not be running.
+    What is cut off is kept beside, as .damaged. Where only the .standing is
+    damaged, the messages stay. The node must not be running.
     """
     from spindle.restart.repairing import repair_journals
 

@@ -149,6 +149,29 @@ def check(lanes: Lanes, chosen: list[Lane], patterns: tuple[str, ...], renames: 
             f"{unknown[0].topic} can't be played: {unknown[0].reason}" + (
                 f" (and {len(unknown) - 1} topics more)" if len(unknown) > 1 else "")
             + ". Play it as bytes with --bytes, or others with --topics")
+    check_types(chosen, dict(renames))
+
+
+def check_types(chosen: list[Lane], renames: dict[str, str]) -> None:
+    """Raise ClickException if a topic would get types that don't go together; before anything is declared."""
+    from spindle.cli.recordings.lanes import conflict
+
+    onto: dict[str, list[Lane]] = {}
+    for lane in chosen:
+        onto.setdefault(renames.get(lane.topic, lane.topic), []).append(lane)
+    for name, lanes in onto.items():
+        why = conflict([form for lane in lanes for form in lane.forms], any(lane.order for lane in lanes))
+        if why and len(lanes) > 1:
+            names = ", ".join(lane.topic for lane in lanes)
+            raise click.ClickException(f"{names} can't be played onto {name} together: their types don't go together, "
+                                       f"{why}. Choose other names with --rename")
+        if why:
+            sources = sorted(lanes[0].sources)
+            raise click.ClickException(
+                f"{lanes[0].topic} can't be played: in {', '.join(sources)} it has types that don't go together, "
+                f"{why}, and a replay is one program, which has one of them. " + (
+                    "Play the files one at a time" if len(sources) > 1 else
+                    "Play other topics with --topics; other tools find each type on a channel of its own in the file"))
 
 
 def listed(lanes: list[Lane], files: list[PlayedFile], as_json: bool) -> None:

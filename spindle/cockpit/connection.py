@@ -19,6 +19,7 @@ from aiohttp import WSMsgType, web
 from spindle.cockpit import picture
 from spindle.cockpit.sampling import Feed, Source
 from spindle.errors import AccessDenied, SpindleError
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.cockpit.acting import Actions
@@ -131,14 +132,15 @@ class Connection:
             LOG.warning("%s is cut off: %s", self.who, error)
             self.cut()
         finally:
-            if sender is not None:
-                sender.cancel()
             for watch in self._watches.values():
                 self._cockpit.sampling.leave(watch.feed)
+            if sender is not None:
+                sender.cancel()
+                await asyncio.wait({sender})  # one that nobody holds is destroyed where it waits, and the log says so
 
     async def _hello(self) -> Viewer | None:
         try:
-            message = await asyncio.wait_for(self._socket.receive(), HELLO_TIMEOUT_S)
+            message = await within(HELLO_TIMEOUT_S, self._socket.receive())
         except asyncio.TimeoutError:
             self.cut()
             return None
@@ -216,7 +218,7 @@ class Connection:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                await asyncio.wait_for(self._news.wait(), 1.0 / self._hz if self._watches else None)
+                await within(1.0 / self._hz if self._watches else None, self._news.wait())
             except asyncio.TimeoutError:
                 pass
             self._news.clear()
@@ -273,7 +275,7 @@ class Connection:
     async def _send(self, text: str) -> bool:
         """False if it doesn't take it; then it is cut off."""
         try:
-            await asyncio.wait_for(self._socket.send_str(text), SEND_TIMEOUT_S)
+            await within(SEND_TIMEOUT_S, self._socket.send_str(text))
             return True
         except asyncio.TimeoutError:
             LOG.warning("%s has taken nothing for %g s and is cut off", self.who, SEND_TIMEOUT_S)

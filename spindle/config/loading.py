@@ -96,7 +96,7 @@ def settings_of(data: Mapping[str, Any]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for section, content in data.items():
         if section not in sections:
-            raise ConfigError(_unknown_section(section, sections, table))
+            raise ConfigError(_unknown_section(section, content, sections, table))
         if not isinstance(content, dict):
             raise ConfigError(f"{section} = {content!r}: {section} is a table, write [{section}] and its keys below it")
         for name, value in content.items():
@@ -118,9 +118,9 @@ def _rules_of(value: Any) -> tuple[AccessRule, ...]:
     return tuple(AccessRule(**rule) for rule in value)
 
 
-def _unknown_section(section: str, sections: list[str], table: Mapping[tuple[str, str], Any]) -> str:
+def _unknown_section(section: str, content: Any, sections: list[str], table: Mapping[tuple[str, str], Any]) -> str:
     at_home = [s for s, name in table if name == section]
-    if at_home:  # a key without its table is the commonest slip
+    if at_home and not isinstance(content, dict):  # a key without its table is the commonest slip
         return f"{section}: unknown at the top level; it belongs into [{at_home[0]}]"
     return f"[{section}]: unknown section{_did_you_mean(section, sections)}"
 

@@ -11,6 +11,8 @@ from spindle.errors import JournalError
 from spindle.journal.files import Files, OsFiles
 from spindle.journal.retention import lack
 
+CONFIGURED = "The directory is `dir` under [journal] in the configuration"
+
 
 def check_directory(directory: Path, files: Files | None = None, free_min: int = 0) -> None:
     """Make the journal directory if it is missing and try to write in it; `free_min` bytes must be free. Raises
@@ -27,6 +29,8 @@ def check_directory(directory: Path, files: Files | None = None, free_min: int =
             files.remove(probe)
         if free_min and (free := files.free_bytes(directory)) < free_min:
             raise JournalError(f"cannot keep a journal in {directory}: {lack(directory, free, free_min)}")
+    except JournalError:
+        raise
     except OSError as error:
         raise directory_error(directory, error, files) from error
 
@@ -51,12 +55,14 @@ def way_out(error: OSError) -> str:
     return "Check the disk"
 
 
-def directory_error(directory: Path, error: OSError, files: Files) -> JournalError:
-    """The error for a directory in which no journal can be made."""
+def directory_error(directory: Path, error: OSError, files: Files, keep: str = "keep a journal",
+                    rest: str = CONFIGURED) -> JournalError:
+    """The error for a directory in which no journal can be made, or nothing else (`keep`); `rest`: who named it, or
+    what to do."""
     reason = reason_of(error, directory / "x", files)
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        reason += f"; give the user of the node (uid {os.geteuid()}) the right to write there"
+        user = "the user of the node" if rest == CONFIGURED else "your user"
+        reason += f"; give {user} (uid {os.geteuid()}) the right to write there"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
         reason += "; something that is no directory is in the way"
-    return JournalError(f"cannot keep a journal in {directory}: {reason}. The directory is `dir` under [journal] in "
-                        "the configuration")
+    return JournalError(f"cannot {keep} in {directory}: {reason}. {rest}")

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from spindle.errors import JournalError
-from spindle.journal.files import Files
+from spindle.journal.directory import reason_of
+from spindle.journal.files import Files, OsFiles
 from spindle.journal.names import is_of_journal
 from spindle.journal.reading import JournalMessage, Progress, one_journal, read
 
@@ -45,7 +46,7 @@ def export(
 
     Fields: topic, position, view_id, sequence, sender, writer, index, log_time, publish_time (ns), tag (see
     JournalMessage), then `value` or `payload`; a tagged message, which need not be a sample, has no value. Raises
-    ValueError for an unknown format, JournalError as `read` does.
+    ValueError for an unknown format, JournalError as `read` does, and if `out` can't be written.
     """
     if format not in ("jsonl", "csv"):
         raise ValueError(f"export format {format!r} is unknown; use jsonl or csv")
@@ -53,8 +54,13 @@ def export(
         check_out(Path(out), one_journal(path, topic, node_id, files).paths)
     messages = read(path, topic=topic, node_id=node_id, skip_damaged=skip_damaged, progress=progress, files=files)
     if isinstance(out, (str, Path)) and str(out) != "-":
-        with open(out, "w", encoding="utf-8", newline="") as stream:
-            return _write(messages, stream, format, decode)
+        try:
+            with open(out, "w", encoding="utf-8", newline="") as stream:
+                return _write(messages, stream, format, decode)
+        except (JournalError, BrokenPipeError):
+            raise
+        except OSError as error:  # of a write it names no file
+            raise JournalError(f"cannot write {out}: {reason_of(error, Path(out), files or OsFiles())}") from error
     return _write(messages, sys.stdout if isinstance(out, (str, Path)) else out, format, decode)
 
 

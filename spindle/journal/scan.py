@@ -54,6 +54,7 @@ from spindle.journal.format import (
     parse_keys,
     parse_metadata,
 )
+from spindle.journal.names import parse
 
 METADATA_NAME = slice(RECORD.size + 4, RECORD.size + 4 + 64)  # where its name begins, in a record
 CHUNK_OPCODE = bytes([Opcode.CHUNK])
@@ -97,8 +98,12 @@ class Scan:
         self.end = self.body_end = len(self.head_bytes)
 
     def _read_head(self) -> None:
-        if self._files.read(self._handle, len(MAGIC), 0) != MAGIC:
-            raise NotAJournal(f"{self.path} is not a journal: it does not begin as an MCAP file does")
+        try:
+            begin = self._files.read(self._handle, len(MAGIC), 0)
+        except IsADirectoryError:
+            raise self._foreign("is not a journal, but a directory") from None
+        if begin != MAGIC:
+            raise self._foreign("is not a journal: it does not begin as an MCAP file does")
         offset, parts = len(MAGIC), [MAGIC]
         follows = {Opcode.HEADER: (Opcode.SCHEMA,), Opcode.SCHEMA: (Opcode.SCHEMA, Opcode.METADATA)}
         wanted: tuple[int, ...] = (Opcode.HEADER,)
@@ -106,20 +111,26 @@ class Scan:
             found, data = self.record(offset, HEAD_RECORD_MAX)
             if found not in wanted:
                 # Our own head always has these three in this order; anything else is somebody else's file.
-                raise NotAJournal(
-                    f"{self.path} is an MCAP file, but not a journal of Spindle (or its head is damaged: the record at "
-                    f"byte {offset} has opcode {found:#04x} instead of {int(wanted[-1]):#04x})"
-                )
+                raise self._foreign(
+                    f"is an MCAP file, but not a journal of Spindle (or its head is damaged: the record at byte "
+                    f"{offset} has opcode {found:#04x} instead of {int(wanted[-1]):#04x})")
             offset += len(data)
             parts.append(data)
             wanted = follows.get(Opcode(found), ())
         start = offset - len(parts[-1])
         if HEAD_NAME.encode() not in parts[-1][:64]:
-            raise NotAJournal(f"{self.path} is an MCAP file, but not a journal of Spindle")
+            raise self._foreign("is an MCAP file, but not a journal of Spindle")
         check_seal(parts[-1], zlib.crc32(b"".join(parts[:-1])), start)
         self.head: Head = parse_head(parse_metadata(parts[-1], HEAD_NAME, start), parts[2:-1], start)
         self.head_bytes = b"".join(parts)
         self.summary = Summary(self.head_bytes, parts[2:-1], len(parts[-1]))
+
+    def _foreign(self, what: str) -> NotAJournal:
+        """With the way out, if the file has a journal's name: then its node takes it for one."""
+        way_out = "" if parse(self.path.name) is None else (
+            ". If it was one, put back a copy. `spindle journal repair --topic TOPIC "
+            f"{self.path.parent}` moves it away: the node then gets what it lacks from the others")
+        return NotAJournal(f"{self.path} {what}{way_out}")
 
     def record(self, offset: int, content_max: int) -> tuple[int, bytes]:
         """Opcode and bytes of the whole record at `offset`; Damage if it doesn't fit into the file or the limit."""

@@ -121,7 +121,8 @@ class Report:
             "files": [one.to_dict() for one in self.files],
         }
 
-    def _note(self, status: Status, problem: str) -> None:
+    def note(self, status: Status, problem: str) -> None:
+        """One more problem; the status is that of the worst."""
         self.problems.append(problem)
         if status.rank > self.status.rank:
             self.status = status
@@ -163,11 +164,11 @@ def verify(
         report.files += reports
         for done in reports:
             if done.status is not Status.OK and not done.repaired:
-                report._note(done.status, f"{done.path}: {done.problem}")
+                report.note(done.status, f"{done.path}: {done.problem}")
         for before, after in itertools.pairwise(reports):
             problem = _gap(before, after)
             if problem:
-                report._note(Status.CORRUPT, problem)
+                report.note(Status.CORRUPT, problem)
     return report
 
 

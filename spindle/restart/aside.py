@@ -73,7 +73,8 @@ def _moved(files: Files, directory: Path, out: Path, topic: str, found: dict[int
         if error.errno == errno.EXDEV:
             raise JournalError(f"{out} is on another file system than {directory}; name a directory on the same one"
                                ) from error
-        raise directory_error(out, error, files) from error
+        raise directory_error(out, error, files, "put a journal aside",
+                              "Name another directory, or mend this one") from error
     finally:
         for lock in locks:
             files.close(lock)

@@ -56,7 +56,7 @@ def backup(source: Path | str, target: Path | str, topic: str | None = None, nod
         raise JournalError(f"{source} is one file; name the directory of the journals, and --topic")
     if source.resolve() == target.resolve():
         raise JournalError(f"{target} is where the journals are; name another directory")
-    with _explained(target):
+    with _explained(target, "back journals up"):
         files.make_directory(target)
         step = _Step(progress, [path for one in journals for path in one.paths])
         return [_backed_up(files, one, target, step) for one in journals]
@@ -69,7 +69,7 @@ def restore(source: Path | str, target: Path | str, topic: str | None = None, no
     restored of that journal."""
     source, target, files = Path(source), Path(target), files or OsFiles()
     journals = find_journals(source, topic, node_id, files)
-    with _explained(target):
+    with _explained(target, "restore journals"):
         files.make_directory(target)
         names = set(files.names(target))
         for one in journals:
@@ -85,7 +85,7 @@ def restore(source: Path | str, target: Path | str, topic: str | None = None, no
 
 
 @contextmanager
-def _explained(target: Path) -> Iterator[None]:
+def _explained(target: Path, doing: str) -> Iterator[None]:
     from spindle.journal.directory import directory_error
 
     try:
@@ -93,7 +93,7 @@ def _explained(target: Path) -> Iterator[None]:
     except JournalError:
         raise
     except OSError as error:
-        raise directory_error(target, error, OsFiles()) from error
+        raise directory_error(target, error, OsFiles(), doing, "Name another directory, or mend this one") from error
 
 
 class _Step:

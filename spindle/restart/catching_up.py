@@ -137,7 +137,7 @@ class CatchingUp:
         self._inputs.put_nowait(lambda restorer: restorer.recorded(node_id, view_id))
 
     def awaiting(self) -> str:
-        """For people: what the topic waits for."""
+        """For people: what the topic waits for, to be said behind "waits for"."""
         if self._restorer is not None and self._restorer.step is not Step.DONE:
             return self._restorer.awaiting()
         guide = self._guide
@@ -489,7 +489,7 @@ class CatchingUp:
                         filling = asyncio.get_running_loop().create_task(self._fill(action))
                 if restorer.step is Step.WAITING and said != restorer.awaiting():
                     said = restorer.awaiting()
-                    LOG.warning("topic %r waits: %s", self.local.spec.name, said)
+                    LOG.warning("topic %r waits for %s", self.local.spec.name, said)
                 (await self._next_input(restorer))(restorer)
                 while not self._inputs.empty():  # a newer view among them ends what an older one called for
                     self._inputs.get_nowait()(restorer)

@@ -126,7 +126,8 @@ class Decision:
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """No decision yet: `reason` for people, `nodes` whose return would help, and the holders that are waited for."""
+    """No decision yet: `reason` for people, to be said behind "waits for"; `nodes` whose return would help, and the
+    holders that are waited for."""
 
     reason: str
     nodes: tuple[int, ...] = ()
@@ -237,8 +238,8 @@ def _gave_up(voters: tuple[int, ...], answers: Mapping[int, Summary]) -> bool:
 
 
 def _is_ahead(end: Order, view_id: int) -> Missing:
-    return Missing(f"its journals go up to view {end[0]}, but the group is at view {view_id} only; start the nodes "
-                   "that have them again")
+    return Missing(f"view {end[0] + 1} of the group, as its journals go up to view {end[0]} and the group is at view "
+                   f"{view_id} only; start the nodes that have them again")
 
 
 def readable(answers: Mapping[int, Summary]) -> dict[int, Summary]:
@@ -300,7 +301,8 @@ def _voters(answers: Mapping[int, Summary], usable: Mapping[int, Summary], mode:
                         if one.end == end and (end != NOTHING or one.standing.holders is not None))
         if longest:
             return longest
-    return missing or Missing("no journal here is whole; " + _damage(damaged, answers))
+    return missing or Missing("a whole journal, as none here is; " + _damage(damaged, answers) + (
+        ", or set [journal] restart = \"any\" to go on with what is here" if mode != "any" else ""))
 
 
 def _never_was(standing: Standing, holders: Holders) -> bool:
@@ -333,13 +335,13 @@ def _enough(voters: int, here: int, members: int, mode: str) -> bool:
 
 def _explain(holders: Holders, absent: Collection[int], damaged: Collection[int], answers: Mapping[int, Summary],
              mode: str) -> str:
-    held = f"it was held last by {holders}"
-    needed = "all of them" if mode == "all" else "a majority of them"
-    text = f"{held}; it goes on when {needed} is here" if mode != "any" else held
+    needed = {"all": "all nodes", "any": "one of the nodes"}.get(mode, "a majority of the nodes")
+    text = f"{needed} that held it last ({holders})"
     gone = [node_id for node_id in absent if node_id not in damaged]
     if gone:
-        text += f", and node{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))} {_be(gone)} missing: start "
-        text += f"{'them' if len(gone) > 1 else 'it'} again, or set [journal] restart = \"any\" to go on without"
+        text += f"; node{'s' if len(gone) > 1 else ''} {', '.join(map(str, gone))} {_be(gone)} missing: start "
+        text += f"{'them' if len(gone) > 1 else 'it'} again"
+        text += ", or set [journal] restart = \"any\" to go on without" if mode != "any" else ""
     broken = [node_id for node_id in absent if node_id in damaged]
     return text + ("; " + _damage(broken, answers) if broken else "")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import secrets
 import sys
 from array import array
 from collections.abc import Iterator
@@ -203,31 +204,61 @@ def cut_damage(store: Store) -> list[Path]:
         numbers = [path for _, path in journal_numbers(files, store.directory, store.topic, store.node_id)]
         try:
             ledger.read()
+            readable = True
         except JournalCorrupt:
-            # Without its ledger nobody knows what the journal is worth: the node gets everything anew.
-            return [_put_aside(store, path) for path in (*reversed(numbers), ledger.path)]
+            readable = False
         place, good = _first_damage(files, numbers)
-        if place == len(numbers):
+        if place == len(numbers) and readable:
             return []
-        if ledger.exists:
+        if readable and ledger.exists:
             ledger.update(whole=False)
-        kept = [_put_aside(store, path) for path in reversed(numbers[place + 1 :])]
-        if good == 0:
-            kept.append(_put_aside(store, numbers[place]))
-        else:
-            handle = files.open(numbers[place], writable=True)
-            try:
-                kept.append(_free_name(store, numbers[place], DAMAGED_SUFFIX))
-                _copy(files, handle, kept[-1], files.size(handle))
-                files.truncate(handle, good)
-                files.sync(handle)
-                repair(files, handle, open_scan(files, handle, numbers[place]).run())
-            finally:
-                files.close(handle)
-        _found(store, ledger, whole=False)
+        kept = _cut_file(store, numbers, place, good) if place < len(numbers) else []
+        if readable:
+            _found(store, ledger, whole=False)
+        else:  # the last step: as long as it can't be read, nobody takes the journal up
+            kept.append(_renew_ledger(store, ledger))
         return kept
     finally:
         files.close(lock)
+
+
+def _cut_file(store: Store, paths: list[Path], place: int, good: int) -> list[Path]:
+    """Puts aside what is behind the first `good` bytes of the file at `place`, and all files after it."""
+    files = store.files
+    kept = [_put_aside(store, path) for path in reversed(paths[place + 1 :])]
+    if good == 0:
+        return [*kept, _put_aside(store, paths[place])]
+    handle = files.open(paths[place], writable=True)
+    try:
+        kept.append(_free_name(store, paths[place], DAMAGED_SUFFIX))
+        _copy(files, handle, kept[-1], files.size(handle))
+        files.truncate(handle, good)
+        files.sync(handle)
+        repair(files, handle, open_scan(files, handle, paths[place]).run())
+    finally:
+        files.close(handle)
+    return kept
+
+
+def _renew_ledger(store: Store, ledger: Ledger) -> Path:
+    """Puts a standing in the place of one that can't be read, and keeps that: its node never was one of the holders,
+    isn't whole, and has messages of a life that nobody else has.
+
+    So whoever is whole gives it everything anew, and what it had is put aside (`.forked`). It counts for no majority,
+    so nothing that holders acknowledged is given up for it; only `restart = "any"` goes on with its messages."""
+    files = store.files
+    recovery = recover(files, store.directory, store.topic, store.node_id)
+    begin = first_message(store)
+    lives = () if begin == NOTHING else (
+        Life(f"{recovery.group}.{store.node_id}-{secrets.token_hex(8)}", begin[0]),)
+    kept = _free_name(store, ledger.path, DAMAGED_SUFFIX)
+    handle = files.open(ledger.path)
+    try:
+        _copy(files, handle, kept, files.size(handle))
+    finally:
+        files.close(handle)
+    ledger.replace(Standing(lives, seen_view=recovery.last_view))
+    return kept
 
 
 def _put_aside(store: Store, path: Path) -> Path:

@@ -21,7 +21,8 @@ from typing import Any
 
 from spindle.journal.errors import JournalCorrupt
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.names import file_safe
+from spindle.journal.names import file_safe, parse
+from spindle.journal.recovery import open_scan
 from spindle.restart.chain import Holders, Life, Standing, Successor
 
 SUFFIX = ".standing"
@@ -54,7 +55,7 @@ class Ledger:
         with self._loading:
             if self._standing is None:
                 try:
-                    loaded = _load(self._files, self.path)
+                    loaded = load(self._files, self.path)
                     self.exists = True
                 except FileNotFoundError:
                     loaded = Standing()
@@ -72,6 +73,12 @@ class Ledger:
                 self._standing, self.exists = after, True
             return after
 
+    def replace(self, standing: Standing) -> None:
+        """Writes this one, durably, in the place of one that can't be read. Raises OSError."""
+        with self._updating:
+            self._write(standing)
+            self._standing, self.exists = standing, True
+
     def _write(self, standing: Standing) -> None:
         self._files.make_directory(self.path.parent)
         unfinished = self.path.with_name(self.path.name.removesuffix(SUFFIX) + NEW_SUFFIX)
@@ -85,7 +92,8 @@ class Ledger:
         self._files.sync_directory(self.path.parent)
 
 
-def _load(files: Files, path: Path) -> Standing:
+def load(files: Files, path: Path) -> Standing:
+    """What the file says. Raises JournalCorrupt, OSError."""
     handle = files.open(path)
     try:
         return decode(files.read(handle, min(files.size(handle), SIZE_MAX), 0), path)
@@ -119,8 +127,9 @@ def decode(data: bytes, path: Path) -> Standing:
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise JournalCorrupt(f"{path} is damaged: {error}. It says who held the topic last. Put back a copy, or have "
-                             f"`spindle journal repair --topic TOPIC {path.parent}` move it and its journal away: the "
-                             "node then gets all from the others", path) from None
+                             f"`spindle journal repair --topic TOPIC {path.parent}` put one in its place that claims "
+                             "nothing: the node then gets all from the others, or, where there are none, goes on with "
+                             "its messages if [journal] restart is \"any\"", path) from None
 
 
 def _order(pair: Any) -> tuple[int, int]:
@@ -130,6 +139,19 @@ def _order(pair: Any) -> tuple[int, int]:
 
 def _holders(content: Any) -> Holders:
     return Holders(int(content["view_id"]), tuple(map(int, content["members"])))
+
+
+def _last_view(files: Files, path: Path) -> int:
+    """View of the last message up to the end of a journal's file; -1 if there is none, or it can't be read."""
+    try:
+        handle = files.open(path)
+        try:
+            scan = open_scan(files, handle, path).run()
+        finally:
+            files.close(handle)
+    except OSError:  # damage is one of them
+        return -1
+    return scan.last.record.view_id if scan.last is not None else scan.head.last_view
 
 
 def view_floor(directory: Path | None, node_id: int, files: Files | None = None) -> int:
@@ -143,11 +165,19 @@ def view_floor(directory: Path | None, node_id: int, files: Files | None = None)
         names = files.names(directory)
     except OSError:
         return floor
+    last: dict[str, tuple[int, str]] = {}  # of each journal, its newest file
+    for name in names:
+        parts = parse(name)
+        if parts is not None and parts.node_id == node_id:
+            last[parts.stem] = max(last.get(parts.stem, (0, "")), (parts.number, name))
+    for stem, (_, name) in last.items():
+        if f"{stem}-{node_id}{SUFFIX}" not in names:  # lost; else a node that is alone would wait for a later view
+            floor = max(floor, _last_view(files, directory / name) + 1)
     for name in names:
         if not name.endswith(f"-{node_id}{SUFFIX}"):
             continue
         try:
-            standing = _load(files, directory / name)
+            standing = load(files, directory / name)
         except OSError:  # damage is one of them
             continue
         known = [standing.seen_view]

@@ -250,7 +250,7 @@ class Restorer:
         return actions
 
     def awaiting(self) -> str:
-        """For people: what the restart waits for."""
+        """For people: what the restart waits for, to be said behind "waits for"."""
         if self.step is Step.ASKING:
             late = [node_id for node_id in self._nodes if node_id not in self._answers]
             return f"the answer of node{'s' if len(late) > 1 else ''} {', '.join(map(str, late))} about its journal"

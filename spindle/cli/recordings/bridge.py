@@ -15,6 +15,7 @@ import base64
 import contextlib
 import dataclasses
 import json
+import logging
 import os
 import threading
 import time
@@ -139,6 +140,7 @@ class Bridge(Recorder):
         super().__init__(target, session, patterns, NoFile(), False, history, again)  # type: ignore[arg-type]
         import foxglove
 
+        logging.getLogger("foxglove.context").addFilter(_is_news)
         self._context = foxglove.Context()
 
     def __enter__(self) -> Bridge:
@@ -404,6 +406,11 @@ class Bridge(Recorder):
         show.show(said.payload, at)
         self.shown += 1
         return True
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """False for the SDK's warning that a topic has two channels: one for each version of its type is meant."""
+    return "use a unique topic for each channel" not in record.getMessage()
 
 
 def ready(bridge: Bridge) -> None:

@@ -11,6 +11,7 @@ is left out, and counted: its file was cut off within it.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dds.codecs.types import codec_for
 from dds.dynamic import data_type_of
 from dds.idl.codec import mark_of
+from dds.matching.consistency import LENIENT, inconsistency
 from dds.messages import announced
 from dds.messages.announced import NOTHING, AnnouncedType
 from dds.messages.contents import DISPOSED, ENDS, SAMPLE, UNREGISTERED, Contents, Said
@@ -27,9 +29,9 @@ from dds.messages.inline_qos import InlineQos
 from dds.messages.operations import PACKET
 from dds.messages.order_groups import TYPE_NAME, channel_in
 from dds.messages.packets import SET_SAMPLES_MAX
-from spindle.errors import JournalError
+from spindle.errors import JournalError, TopicMismatch
 from spindle.group.schemas import OPAQUE
-from spindle.group.topics import SIZE_MAX_LIMIT
+from spindle.group.topics import SIZE_MAX_LIMIT, TopicSpec
 from spindle.journal.playing import JOURNAL, RECORDING, PlayedChannel, PlayedFile, PlayedMessage
 from spindle.journal.recording import SET_FIRST, SET_LAST, SET_MORE
 
@@ -65,6 +67,30 @@ class Form:
 
 
 BYTES = Form("bytes", bytes, encoding="bytes")
+
+
+def conflict(forms: Iterable[Form], grouped: bool) -> str:
+    """Why one topic can't have all of these types that are known here; empty if it can. grouped: of an order group,
+    where the group agrees on no type of it."""
+    for one, other in itertools.combinations([form for form in forms if form.data_type is not None], 2):
+        why, back = (inconsistency(of.type, by.type, LENIENT) for of, by in ((one, other), (other, one)))
+        if one.type.kind == other.type.kind == "idl":
+            apart = bool(why and back)  # else who has the more general one understands both
+        else:
+            apart = not grouped and not _is_same(one.codec(), other.codec())
+        if apart:
+            return f"{one.name} and {other.name}" + (
+                f" (who reads the first doesn't understand who writes the second: {why})" if why else "")
+    return ""
+
+
+def _is_same(one: Codec, other: Codec) -> bool:
+    """Whether a group takes both for the type of one topic."""
+    try:
+        TopicSpec("same", one.type_name, one.type_hash).check_same(TopicSpec("same", other.type_name, other.type_hash))
+    except TopicMismatch:
+        return False
+    return True
 
 
 @dataclasses.dataclass(eq=False)
@@ -334,4 +360,4 @@ def foreign_form(channel: PlayedChannel) -> Form:
     return Form(name, None, reason=f"the encoding is {said}, of which no topic can be made", encoding=encoding)
 
 
-__all__ = ["BYTES", "Form", "Lane", "Lanes", "Played", "Unit", "source_of"]
+__all__ = ["BYTES", "Form", "Lane", "Lanes", "Played", "Unit", "conflict", "source_of"]

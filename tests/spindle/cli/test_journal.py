@@ -18,18 +18,20 @@ import pytest
 
 from spindle.cli.journal import DECODERS, when
 from spindle.journal import Journal
+from spindle.restart.ledger import Ledger
 from tests.spindle.cli.support import Cli, spawn
 from tests.spindle.journal.fakes import SPEC, MemorySource, Witness, messages
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """One closed journal of 50 messages, of node 1."""
+    """One closed journal of 50 messages, of node 1, and its standing."""
     source, witness = MemorySource(), Witness()
     journal = Journal(tmp_path / "j", SPEC, 1, source, lambda index: None, witness.on_failure)
     source.put(messages(50))
     assert journal.wait_durable(49, 10.0)
     journal.close()
+    Ledger(tmp_path / "j", SPEC.name, 1).update(whole=True)
     return tmp_path / "j"
 
 
@@ -75,6 +77,16 @@ def test_damage_is_told_and_not_touched(cli: Cli, directory: Path) -> None:
     assert file.read_bytes() == bytes(damaged)
 
 
+def test_a_file_that_lost_all_its_bytes(cli: Cli, directory: Path) -> None:
+    """The error says what to do, and that helps."""
+    newest = max(directory.glob("*.mcap"))
+    newest.write_bytes(b"")
+    refused = cli("journal", "verify", directory)
+    assert refused.code == 1 and f"`spindle journal repair --topic TOPIC {directory}`" in refused.out
+    assert cli("journal", "repair", "--topic", SPEC.name, directory).code == 0
+    assert newest.with_name(newest.name + ".damaged").exists() and not newest.exists()
+
+
 def test_nothing_there(cli: Cli, tmp_path: Path) -> None:
     for command in ("info", "verify", "export"):
         result = cli("journal", command, tmp_path)
@@ -90,6 +102,9 @@ def test_export_lines(cli: Cli, directory: Path, tmp_path: Path) -> None:
     assert result.code == 0 and "50 messages written" in result.err and result.out == ""
     first = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
     assert bytes.fromhex(first["value"]) == payloads[0]
+    for style in ("jsonl", "csv"):  # the system names no file of a write that fails
+        result = cli("journal", "export", directory, "-f", style, "-o", "/dev/full")
+        assert result.code == 10 and result.err.startswith("spindle: cannot write /dev/full: No space left on device")
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from spindle.errors import ConfigError
         ("[core]\nbusy_poll = 50", ["[core] busy_poll", "unknown key", "did you mean busy_poll_us?"]),
         ("[topics]\nbusy_poll_us = 50", ["did you mean [core] busy_poll_us?"]),
         ("busy_poll_us = 50", ["belongs into [core]"]),
+        ("[nodes]\nid = 1", ["[nodes]: unknown section; did you mean node?"]),  # a key of [access] is called so
         ("[cor]\nbusy_poll_us = 50", ["unknown section", "did you mean core?"]),
         ("[core]\nqqqq = 1", ["unknown key", "known are busy_poll_us"]),
         ("core = 3", ["core is a table"]),

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import io
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -147,7 +148,12 @@ def test_other_files(tmp_path: Path) -> None:
         list(read(foreign))
     text = tmp_path / "readme-1-000001.mcap"
     text.write_text("hello")
-    assert "does not begin as an MCAP file does" in verify(text).problems[0]
+    assert "does not begin as an MCAP file does. If it was one, put back" in verify(text).problems[0]
+    folder = tmp_path / "folder-1-000001.mcap"
+    folder.mkdir()
+    for path in (text, folder):
+        with pytest.raises(NotAJournal, match=f"^{re.escape(str(path))} is not a journal.*repair --topic TOPIC"):
+            list(read(path))
 
 
 def test_read_wants_one_journal(tmp_path: Path) -> None:

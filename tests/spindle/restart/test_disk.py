@@ -17,7 +17,18 @@ from spindle.errors import JournalError
 from spindle.journal import Journal, JournalBusy, JournalCorrupt
 from spindle.journal.names import lock_name
 from spindle.journal.reading import JournalMessage, read
-from spindle.restart.chain import NOTHING, Holders, Life, Order, Standing, Successor
+from spindle.restart.chain import (
+    NOTHING,
+    Decision,
+    Holders,
+    Life,
+    Missing,
+    Order,
+    Standing,
+    Successor,
+    agreed_end,
+    decide,
+)
 from spindle.restart.disk import (
     Store,
     begin_of_end,
@@ -295,15 +306,66 @@ def test_reading_a_ledger_waits_for_no_disk() -> None:
     assert before.seen_view == -1 and ledger.read().seen_view == 7 and not updating.is_alive()
 
 
-def test_a_damaged_ledger_refuses_the_journal_until_it_is_repaired() -> None:
+def with_damaged_ledger() -> tuple[MemoryFiles, list[tuple[bytes, Order]], str]:
+    """A journal, what is in it, and the name of its ledger."""
     files = MemoryFiles()
-    journal_of(files)
-    store = store_of(files)
-    take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
+    sent = journal_of(files)
+    take_up(store_of(files), Ledger(DIRECTORY, SPEC.name, 1, files))
     name = next(name for name in files.content() if name.endswith(".standing"))
     files.files[files.names_to_files[name]][10] ^= 1
+    return files, sent, name
+
+
+def test_a_damaged_ledger_refuses_the_journal_until_it_is_repaired() -> None:
+    """That keeps the messages. They count for no majority, and are those of nobody else."""
+    files, sent, name = with_damaged_ledger()
+    store = store_of(files)
+    damaged = files.content()[name]
     with pytest.raises(JournalError, match="spindle journal repair"):
         take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
-    assert cut_damage(store)
+    (kept,) = cut_damage(store)
+    assert kept.name == f"{name}.damaged" and files.content()[kept.name] == damaged
     found = take_up(store, Ledger(DIRECTORY, SPEC.name, 1, files))
-    assert found.end == NOTHING and found.standing == Standing()
+    assert held(store) == sent and found.end == sent[-1][1]
+    assert found.standing.holders is None and not found.standing.whole and found.standing.lives[0].group_id == 0xAB
+    view_id = view_floor(DIRECTORY, 1, files)
+    refused = decide({1: found.summary}, "cd.9", view_id)
+    assert isinstance(refused, Missing) and 'restart = "any"' in refused.reason
+    chosen = decide({1: found.summary}, "cd.9", view_id, "any")
+    assert isinstance(chosen, Decision) and chosen.source == 1 and chosen.end == sent[-1][1]
+    assert cut_damage(store) == []
+    again, _, _ = with_damaged_ledger()
+    cut_damage(store_of(again))
+    other = Ledger(DIRECTORY, SPEC.name, 1, again).read().lives
+    assert agreed_end(found.standing.lives, found.end, other, found.end) == NOTHING  # who knows what those had before
+
+
+def test_death_while_a_ledger_is_repaired_lets_nobody_take_the_journal_for_more() -> None:
+    files, sent, _ = with_damaged_ledger()
+    before, began = (copy.deepcopy(files.files), dict(files.names_to_files)), len(files.trace)
+    cut_damage(store_of(files))
+    refused = 0
+    for length in range(len(files.trace) - began + 1):
+        contents, names = copy.deepcopy(before)
+        for change in files.trace[began : began + length]:
+            apply(contents, names, change)
+        disk = MemoryFiles.of({name: bytes(contents[number]) for name, number in names.items()})
+        assert held(store_of(disk)) == sent
+        try:
+            assert take_up(store_of(disk), Ledger(DIRECTORY, SPEC.name, 1, disk)).standing.holders is None
+        except JournalCorrupt:
+            refused += 1
+            cut_damage(store_of(disk))
+            assert take_up(store_of(disk), Ledger(DIRECTORY, SPEC.name, 1, disk)).standing.holders is None
+    assert refused
+
+
+def test_a_journal_that_has_lost_its_ledger_says_which_view_it_knows() -> None:
+    """Else its node, alone, forms a group whose views are no later than its messages, and waits for ever."""
+    files = MemoryFiles()
+    sent = journal_of(files)
+    assert view_floor(DIRECTORY, 1, files) == sent[-1][1][0] + 1
+    assert view_floor(DIRECTORY, 2, files) == 0
+    newest = max(name for name in files.content() if name.endswith(".mcap"))
+    files.files[files.names_to_files[newest]][:] = b"damaged"
+    assert view_floor(DIRECTORY, 1, files) == 0

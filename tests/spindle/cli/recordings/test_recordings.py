@@ -23,7 +23,9 @@ from rosbags.typesys import Stores, get_types_from_idl, get_typestore
 
 import dds
 from dds.codecs.types import codec_for
+from dds.messages.announced import type_of
 from dds.nodes.ways import HostNode
+from spindle.cli.recordings.lanes import BYTES, Form, conflict
 from spindle.cli.recordings.rosmsg import class_of_message
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
@@ -350,6 +352,42 @@ def test_a_topic_that_has_another_type_by_now(cli: Cli, node: dds.DomainParticip
     assert (spec.type_name, spec.level) == ("numpy(time:f8,feet:f4)", Level.VOLATILE)  # as it was recorded
     played(cli, out, "--topics", "a", "--rename", "a=a_old")
     assert not reader.take(9)
+
+
+@pytest.mark.slow
+def test_types_that_do_not_go_together(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """Programs may have a topic with such types. Who plays both can't, and is told why, before a topic is declared."""
+    one, two, both = (tmp_path / f"{name}.mcap" for name in ("one", "two", "both"))
+    with dds.DomainParticipant(node_id=1) as beside:
+        writers = [dds.DataWriter(node, dds.Topic(node, "typed", STATE)),
+                   dds.DataWriter(beside, dds.Topic(beside, "typed", OTHER_STATE)),
+                   dds.DataWriter(node, dds.Topic(node, "other", RECORD))]
+        with recording(["typed"], one, node, ["typed"]):
+            written(writers[0], a_state(1))
+        with recording(["typed"], two, node, ["typed"]):
+            written(writers[1], OTHER_STATE("1", 1.0))
+        with recording(["typed", "other"], both, node, ["typed", "other"]):
+            written(writers[0], a_state(1))
+            written(writers[1], OTHER_STATE("1", 1.0))
+            written(writers[2], (1, 1))
+    for files, advice in ((both,), "Play other topics with --topics"), ((one, two), "Play the files one at a time"):
+        result = cli("replay", *files, "--rename", "typed=new")
+        assert result.code == 1 and advice in result.err, result.err
+        assert "typed can't be played" in result.err and "flight::State and flight::State (" in result.err
+    result = cli("replay", one, both, "--topics", "other", "--topics", "typed", "--rename", "typed=new", "--rename",
+                 "other=new")
+    assert result.code == 1 and "can't be played onto new together" in result.err
+    assert "new" not in [info.spec.name for info in node._runtime.session.topics()]
+    played(cli, both, "--topics", "other", "--rename", "other=new")
+
+
+def test_which_types_go_together() -> None:
+    wide, narrow, text = (Form(codec.type_name, codec.data_type, type=type_of(codec)) for codec in (
+        codec_for(RECORD), codec_for(np.dtype([("time", "f8")])), codec_for(StringValue)))
+    for pair in ((wide, narrow), (wide, text), (text, BYTES)):
+        assert conflict(pair, grouped=False).startswith(f"{pair[0].name} and {pair[1].name}")
+    assert not conflict((wide, narrow), grouped=True)  # there the group agrees on no type
+    assert not conflict((wide, wide, Form("foreign", None)), grouped=False)
 
 
 def test_an_unknown_encoding(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
