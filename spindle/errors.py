@@ -86,6 +86,10 @@ class NodeStopped(SpindleError, ConnectionError):
     exit_code = 6
 
 
+class NodeSilent(NodeStopped, TimeoutError):
+    """The node is there and does not answer: it hangs, or is overloaded."""
+
+
 class GroupSilent(SpindleError, TimeoutError):
     """The group did not agree on something in time: a member hangs."""
 

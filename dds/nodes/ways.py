@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import threading
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,10 +73,12 @@ class FirstNode(HostNode):
     def attach(self, domain_id: int, name: str, timeout_s: float, patience_s: float | None) -> Session:
         from spindle.errors import NoDaemon
 
+        deadline = time.monotonic() + timeout_s
         try:
-            return super().attach(domain_id, name, timeout_s, patience_s)
+            return super().attach(domain_id, name, timeout_s / 2, patience_s)  # one that hangs leaves time for another
         except (NoDaemon, ConnectionError):
-            return HostNode(None, self.runtime_dir).attach(domain_id, name, timeout_s, patience_s)
+            left_s = max(0.0, deadline - time.monotonic())
+            return HostNode(None, self.runtime_dir).attach(domain_id, name, left_s, patience_s)
 
 
 @dataclasses.dataclass(frozen=True)

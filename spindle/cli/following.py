@@ -28,6 +28,22 @@ ATTEMPT_S = 1.0  # for one node to answer
 PAUSE_S = 0.2  # between two looks for a node
 
 
+class Refusals:
+    """Why the next nodes did not take a topic up, of which some may pass."""
+
+    def __init__(self) -> None:
+        self._said = ""
+
+    def note(self, error: Exception, session: Session) -> None:
+        """Raises what will not pass. What may is said once: a group whose other nodes are yet to be started, a node
+        that is busy. One that goes itself may say anything last."""
+        if not (session.gone or isinstance(error, (ConnectionError, TimeoutError))):
+            raise error
+        if isinstance(error, TimeoutError) and str(error) != self._said:
+            self._said = str(error)
+            note(f"{error}; asking again")
+
+
 class Following:
     """Reads a topic from node to node; a context manager.
 
@@ -92,6 +108,7 @@ class Following:
         note(f"node {gone.session.node_id} has gone away; this goes on at the next node of the host")
         self._places |= {one.group_id: one for one in gone.passed(after)}
         earlier = [one for group, one in self._places.items() if group != after.group_id]
+        refusals = Refusals()
         while True:
             for target in dict.fromkeys((self._target, dataclasses.replace(self._target, node=None))):
                 try:
@@ -106,8 +123,9 @@ class Following:
                         self._info.spec.name, keep_all=self._keep_all, after=after, earlier=earlier,
                         from_history=self._info.spec.level is not Level.UNORDERED, guid=os.urandom(16),
                         endpoint=announcement(READER_QOS))
-                except ConnectionError:  # gone already
-                    session.close()
+                except (SpindleError, OSError) as error:
+                    with session:
+                        refusals.note(error, session)
                     continue
                 self._places[after.group_id] = after
                 self._lost_before += gone.log.lost

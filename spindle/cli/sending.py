@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from spindle.cli.common import Target, note
-from spindle.cli.following import ATTEMPT_S, PAUSE_S
+from spindle.cli.following import ATTEMPT_S, PAUSE_S, Refusals
 from spindle.cli.ports import open_writer
-from spindle.errors import AccessDenied, NoDaemon, NodeStopped
+from spindle.errors import AccessDenied, GroupSilent, NoDaemon, NodeStopped, SpindleError
 from spindle_core.errors import NodeGone
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class Sending:
     """Writes a topic from node to node; a context manager.
 
-    target   where nodes are looked for, for `wait_s` at the most
+    target   where nodes are looked for, for `wait_s` at the most without one
     again    go on when the node goes away; else that ends it with NodeGone
     writer   the present one
     resent   messages that were published again
@@ -74,6 +74,7 @@ class Sending:
         doubts = [one.payload for one in gone.unacknowledged() if one.payload is not None]
         note(f"node {gone.session.node_id} has gone away; this goes on at the next node of the host")
         deadline = time.monotonic() + self._wait_s
+        refusals = Refusals()
         while True:
             for target in dict.fromkeys((self._target, dataclasses.replace(self._target, node=None))):
                 try:
@@ -85,8 +86,11 @@ class Sending:
                 try:
                     info = session.declare_topic(self._info.spec)
                     writer = open_writer(session, info, keep_unacknowledged=True)
-                except ConnectionError:  # gone already
-                    session.close()
+                except (SpindleError, OSError) as error:
+                    with session:
+                        refusals.note(error, session)
+                    if isinstance(error, GroupSilent):  # a node is there, and waits for the others
+                        deadline = time.monotonic() + self._wait_s
                     continue
                 self._open.enter_context(session)
                 self.writer = self._open.enter_context(writer)

@@ -165,7 +165,11 @@ class Bridge(Recorder):
         self._changed.put("")
         self._refused.clear()
         self._news.set()
-        self._session.add_listener(heard)
+        try:
+            self._session.add_listener(heard)
+        except (SpindleError, OSError):
+            if not self._again or not self._session.gone:
+                raise  # else who looks next finds that it has gone
 
     def _heard(self) -> None:
         self._news.set()
@@ -330,8 +334,8 @@ class Bridge(Recorder):
                 track.handle.close()
 
     def follow(self) -> None:
-        """Show until stop(). Raises NodeStopped if the node goes and it shall not go on; AccessDenied where it would go
-        on."""
+        """Show until stop(). Raises what the node said last, or NodeStopped, if it goes and this shall not go on;
+        AccessDenied where it would go on."""
         while not self._stopping:
             try:
                 if self._news.is_set() and not self._moving:
@@ -341,16 +345,26 @@ class Bridge(Recorder):
                     if not any(track.handle.log.pending for track in self.tracks.values()):
                         self._move(None)
                 elif self._session.gone:
-                    self._go_on()
+                    self.go_on()
                 elif not had:
                     self._sleep(IDLE_S)
-            except NodeStopped:
-                self._go_on()
-            except TimeoutError as error:  # a node, or a group, that is busy with something else
-                note(f"{error}; asking again")
-                time.sleep(PAUSE_S)
+            except AccessDenied:
+                raise
+            except (SpindleError, OSError) as error:
+                if isinstance(error, NodeStopped) or self._session.gone:  # its last word may be any
+                    self.go_on()
+                elif isinstance(error, TimeoutError):  # a node, or a group, that is busy with something else
+                    note(f"{error}; asking again")
+                    time.sleep(PAUSE_S)
+                else:
+                    raise
 
-    def _go_on(self) -> None:
+    @property
+    def node_gone(self) -> bool:
+        return self._session.gone
+
+    def go_on(self) -> None:
+        """At the next node, as soon as there is one. Raises as follow()."""
         if not self._again:
             raise self._session.end_error or NodeStopped(f"node {self._session.node_id} has gone away")
         for track in self.tracks.values():
@@ -414,14 +428,17 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def ready(bridge: Bridge) -> None:
-    """Look once before clients come, so that they find the channels there."""
+    """Look once before clients come, so that they find the channels there. Raises as follow()."""
     deadline = time.monotonic() + READY_S
     while True:
         try:
             bridge.look()
             return
-        except TimeoutError:
-            if time.monotonic() > deadline:
+        except (SpindleError, OSError) as error:
+            if bridge.node_gone:
+                bridge.go_on()
+                deadline = time.monotonic() + READY_S
+            elif not isinstance(error, TimeoutError) or time.monotonic() > deadline:
                 raise
 
 

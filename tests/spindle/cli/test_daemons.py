@@ -269,6 +269,40 @@ def test_a_publisher_outlives_its_node(cli: Cli, group: list[Daemon]) -> None:
 
 
 @pytest.mark.slow
+def test_who_follows_a_logged_topic_waits_for_the_whole_group(cli: Cli, runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: a reader and a writer outlive the death of all nodes, though the first one is alone for longer than the
+    group may take. Method: three daemons are killed; one comes back, then the others."""
+    settings = ["--journal-dir", str(tmp_path / "journal"), "--set", "limits.open_timeout_s=0.5"]
+    with contextlib.ExitStack() as stack:
+        started = stack.enter_context(daemons(runtime_dir, 3, settings))
+        assert cli("pub", "logged", "begin", "--readers", 0, "--level", "logged", "--timeout", 30).code == 0
+        subscriber = stack.enter_context(spawn("sub", "logged", "-n", 3, "-f", "lines", "--history", bufsize=0))
+        publisher = stack.enter_context(spawn("pub", "logged", "-n", 2, "--readers", 1, "--timeout", 60, bufsize=0))
+        assert subscriber.stdout is not None and publisher.stdin is not None
+        publisher.stdin.write(b"before\n")
+        for text in (b"begin\n", b"before\n"):
+            assert subscriber.stdout.readline() == text
+        for daemon in started:
+            daemon.kill()
+        publisher.stdin.write(b"between\n")
+        for node_id in (1, 2, 3):
+            daemon = Daemon(node_id, *settings, runtime_dir=runtime_dir)
+            stack.callback(daemon.stop)
+            daemon.wait_ready()
+            for command in (subscriber, publisher) if node_id == 1 else ():
+                assert command.stderr is not None
+                while b"asking again" not in (said := command.stderr.readline()):
+                    assert said, f"it ended with exit code {command.wait(10)}"
+        while (line := subscriber.stdout.readline()) != b"between\n":
+            assert line, "it has ended"
+        publisher.stdin.close()
+        publisher.stdin = None
+        assert finish(publisher)[0] == 0
+        subscriber.terminate()
+        assert finish(subscriber)[0] == 0
+
+
+@pytest.mark.slow
 def test_a_publisher_without_any_node_ends(cli: Cli, runtime_dir: Path) -> None:
     with daemons(runtime_dir, 1) as (daemon,):
         assert cli("pub", "t", "x", "--readers", 0).code == 0

@@ -11,12 +11,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime
+import functools
 import json
 import os
 import pwd
 import signal
 import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,12 +33,16 @@ import dds
 from dds import Policy, Qos, duration
 from dds.idl import IdlStruct
 from dds.idl.types import float32, sequence
+from spindle.cli.common import Target
 from spindle.cli.foxglove import is_loopback, place
-from spindle.cli.recordings.bridge import BYTES_SHOWN_MAX, as_json
+from spindle.cli.recordings.bridge import BYTES_SHOWN_MAX, Bridge, as_json, ready
+from spindle.client import Session
+from spindle.errors import CastOut, JournalError, NodeStopped, NoMajority, SpindleError
 from tests.spindle.cli.foxglove_client import PROTOCOL, WAIT_S, served
 from tests.spindle.cli.support import Cli
 from tests.spindle.daemons import Daemon, daemons
 from tests.spindle.hosts import hosts
+from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
 
 
@@ -320,6 +326,55 @@ def test_a_node_that_goes_while_nobody_looks(runtime_dir: Path) -> None:
             read(within, "fixes", 1)
             writer.write(Fix("a", 1.0))
             client.until("fixes", 1)
+
+
+@contextlib.contextmanager
+def two_nodes(runtime_dir: Path) -> Iterator[tuple[StandInNode, StandInNode]]:
+    (runtime_dir / "domain-0").mkdir()
+    with StandInNode(runtime_dir / "domain-0" / "node-1.sock") as first, \
+            StandInNode(runtime_dir / "domain-0" / "node-2.sock") as second:
+        yield first, second
+
+
+def end(node: StandInNode, error: SpindleError, session: Session) -> None:
+    """That is the node's last word to its applications, and what those hear who come."""
+    node.call(functools.partial(node.attachments.close, error))
+    wait_until(lambda: session.gone, what="the end of the session")
+
+
+@pytest.mark.parametrize("error", [NodeStopped("it stops"), CastOut("it was cast out"), NoMajority("too few"),
+                                   JournalError("its disk is full")], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("when", ["before it listens", "before it looks", "later"])
+def test_it_goes_on_whatever_its_node_says_last(runtime_dir: Path, error: SpindleError, when: str) -> None:
+    """Method: stand-ins for nodes, one of which ends, and the bridge in this process."""
+    with two_nodes(runtime_dir) as (first, second):
+        session = Target().attach("bridge")
+        if when == "before it listens":
+            end(first, error, session)
+        with Bridge(Target(), session, ["*"], True, True) as bridge:
+            if when == "before it looks":
+                end(first, error, session)
+            ready(bridge)
+            if when == "later":
+                end(first, error, session)
+            with ThreadPoolExecutor() as pool:
+                following = pool.submit(bridge.follow)
+                wait_until(lambda: following.done() or second.attachments.apps, WAIT_S, "the bridge at the next node")
+                bridge.stop()
+                following.result(WAIT_S)
+            assert second.attachments.apps
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_without_reattaching_it_ends_with_what_its_node_says_last(runtime_dir: Path, begun: bool) -> None:
+    with two_nodes(runtime_dir) as (first, _):
+        session = Target().attach("bridge")
+        with Bridge(Target(), session, ["*"], True, False) as bridge:
+            if begun:
+                ready(bridge)
+            end(first, CastOut("it was cast out"), session)
+            with pytest.raises(CastOut, match="it was cast out"):
+                (bridge.follow if begun else functools.partial(ready, bridge))()
 
 
 @pytest.mark.slow

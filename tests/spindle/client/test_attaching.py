@@ -5,17 +5,31 @@ Method: stand-ins for nodes, sockets that nobody listens at, and things that are
 
 from __future__ import annotations
 
+import functools
 import os
+import select
 import socket
 import struct
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spindle.client import attach
-from spindle.errors import AccessDenied, NoDaemon, ProtocolMismatch, SpindleError
+from spindle.errors import (
+    AccessDenied,
+    CastOut,
+    JournalError,
+    NoDaemon,
+    NodeSilent,
+    NodeStopped,
+    ProtocolMismatch,
+    SpindleError,
+)
 from spindle.group.codec import PROTOCOL_VERSION
 from spindle.proto import opening_pb2
 from spindle.transport.wire import encode
@@ -88,15 +102,81 @@ def test_embedded_nodes_are_a_second_choice(domain_dir: Path) -> None:
             attach()
 
 
-def test_a_node_that_hangs_is_waited_for_only_so_long(domain_dir: Path) -> None:
-    """Goal: timeout_s holds. Method: a socket that accepts and says nothing."""
+@contextmanager
+def hanging(path: Path) -> Iterator[None]:
+    """A node that was stopped: the kernel takes connections for it, and nothing is said."""
     with socket.socket(socket.AF_UNIX) as sock:
-        sock.bind(str(domain_dir / "node-1.sock"))
+        sock.bind(str(path))
         sock.listen()
+        yield
+
+
+@contextmanager
+def dying(path: Path) -> Iterator[None]:
+    """A node that is killed with an application's opening unread: the connection is reset."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def serve() -> None:
+            with suppress(OSError):  # nobody came
+                sock, _ = listening.accept()
+                with sock:
+                    select.select([sock], [], [], 10)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join(10)
+
+
+def test_a_node_that_hangs_is_waited_for_only_so_long(domain_dir: Path) -> None:
+    """Goal: timeout_s holds for all nodes together, and the error says what to do. Method: sockets that accept and say
+    nothing, one and several, beside one that is left over."""
+    left_over(domain_dir / "node-5.sock")
+    with hanging(domain_dir / "node-1.sock"):
         started = time.monotonic()
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"node 1 did not answer.*node-5\.sock is left.*-n, node_id") as found:
             attach(timeout_s=0.2)
-        assert time.monotonic() - started < 2.0
+        assert 0.2 <= time.monotonic() - started < 2.0, "the time that a dead one doesn't need is another's"
+        with hanging(domain_dir / "node-2.sock"), pytest.raises(NodeSilent, match=r"node 1 did not.*node 2 did not"):
+            attach(timeout_s=0.2)
+        with pytest.raises(NodeSilent, match=r"node 1 did not answer within 0\.2 s\. .*kill it"):
+            attach(node_id=1, timeout_s=0.2)
+    assert found.value.exit_code == NodeStopped.exit_code == 6
+
+
+@pytest.mark.parametrize("broken", [hanging, dying])
+def test_a_node_that_does_not_answer_is_passed_by(domain_dir: Path, broken: Callable[[Path], Any]) -> None:
+    """Goal: one that hangs, or dies meanwhile, keeps nobody from the node beside it. Method: sockets that do, at lower
+    numbers, and a stand-in."""
+    with StandInNode(domain_dir / "node-3.sock") as node, broken(domain_dir / "node-1.sock"), \
+            broken(domain_dir / "node-2.sock"), attach(name="passes by", timeout_s=10 if broken is dying else 2):
+        assert [app.name for app in node.attachments.apps.values()] == ["passes by"]
+
+
+def test_a_node_that_is_ending_is_passed_by(domain_dir: Path) -> None:
+    """Method: stand-ins that refuse with why they end; alone that is what is raised."""
+    with StandInNode(domain_dir / "node-1.sock") as ending, StandInNode(domain_dir / "node-2.sock") as node:
+        for error in (NodeStopped("it stops"), CastOut("it was cast out"), JournalError("its disk is full")):
+            ending.call(functools.partial(ending.attachments.close, error))
+            with attach(name=str(error)):
+                assert str(error) in [app.name for app in node.attachments.apps.values()]
+            with pytest.raises(type(error), match=str(error)):
+                attach(node_id=1)
+
+
+def test_a_node_that_dies_meanwhile_has_gone(domain_dir: Path) -> None:
+    """Goal: it is no nonsense that it speaks (5), it has gone (6). Method: one alone, named and not."""
+    for wanted in (None, 1):
+        with dying(domain_dir / "node-1.sock"), \
+                pytest.raises(NodeStopped, match=r"node 1 went while .*; attach again once it runs") as found:
+            attach(node_id=wanted)
+        assert found.value.exit_code == 6
+        (domain_dir / "node-1.sock").unlink()
 
 
 @pytest.mark.parametrize(

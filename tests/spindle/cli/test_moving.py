@@ -1,0 +1,91 @@
+"""Goal: `spindle sub` and `spindle pub` go on at a node that can't take their topic up yet, as one that was started
+before the others of its group: they wait, and say so once; what will not pass ends them.
+
+Method: stand-ins for nodes, of which the first ends and the second refuses what it is told to; Following and Sending in
+this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spindle.cli.common import Target
+from spindle.cli.following import Following
+from spindle.cli.sending import Sending
+from spindle.errors import GroupSilent, JournalError, MembershipError
+from spindle.group.topics import TopicInfo, TopicSpec
+from tests.spindle.stand_in import StandInNode
+from tests.support import wait_until
+
+WAIT_S = 0.4  # of a Sending without a node
+WAITS = GroupSilent("topic 't' could not be taken up within 15 s: it waits for node 2")
+
+
+class Refusing(StandInNode):
+    """Declares no topic as long as there are `refusals`; a group that is silent takes its time."""
+
+    refusals: list[Exception]
+
+    async def declare_topic(self, spec: TopicSpec) -> TopicInfo:
+        if self.refusals:
+            error = self.refusals.pop(0)
+            if isinstance(error, GroupSilent):
+                await asyncio.sleep(1.5 * WAIT_S)
+            if isinstance(error, MembershipError):
+                for app in list(self.attachments.apps.values()):
+                    app.end(error)
+            raise error
+        return await super().declare_topic(spec)
+
+
+@pytest.fixture
+def nodes(runtime_dir: Path) -> Iterator[tuple[StandInNode, Refusing]]:
+    directory = runtime_dir / "domain-0"
+    directory.mkdir()
+    with StandInNode(directory / "node-1.sock") as first, Refusing(directory / "node-2.sock") as second:
+        yield first, second
+
+
+def moved(how: str, nodes: tuple[StandInNode, Refusing], *refusals: Exception) -> None:
+    """A reader or a writer of topic t whose node ends, and that uses the next one."""
+    first, second = nodes
+    second.refusals = list(refusals)
+    with Target().attach("moves") as session:
+        info = session.declare_topic(TopicSpec("t"))
+        moving: Any = Following(Target(), session, info, False, False, True) if how == "sub" else Sending(
+            Target(), session, info, True, WAIT_S)
+        with moving:
+            first.stop()
+            wait_until(lambda: session.gone, what="the end of the first node")
+            if how == "sub":
+                assert moving._go_on(moving._freeze(), None)
+            else:
+                moving.write([b"x"], 10.0)
+        assert not second.refusals
+
+
+both = pytest.mark.parametrize("how", ["sub", "pub"])
+
+
+@pytest.mark.slow
+@both
+def test_a_group_that_is_not_whole_yet_is_waited_for(how: str, nodes: tuple[StandInNode, Refusing],
+                                                     capsys: pytest.CaptureFixture[str]) -> None:
+    moved(how, nodes, WAITS, WAITS)
+    assert capsys.readouterr().err.count(f"{WAITS}; asking again") == 1
+
+
+@both
+def test_a_next_node_that_goes_itself(how: str, nodes: tuple[StandInNode, Refusing]) -> None:
+    moved(how, nodes, MembershipError("impossible"))
+
+
+@both
+def test_what_will_not_pass_ends_it(how: str, nodes: tuple[StandInNode, Refusing]) -> None:
+    with pytest.raises(JournalError, match="its disk is full"):
+        moved(how, nodes, JournalError("its disk is full"))
