@@ -32,6 +32,7 @@ from spindle.waiting import within
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.view import Member, View
+    from spindle.joining.contacts import Contacts
     from spindle.membership import messages as m
     from spindle.membership.machine import Machine
     from spindle.transport.network import Network
@@ -144,6 +145,14 @@ class Entry:
         view = self._changes.machine.view
         return any(not one.looked or (view is not None and view.member(one.node_id) is not None) for one in peers)
 
+    @functools.cached_property
+    def _contacts(self) -> Contacts:
+        """The same for all looks, so that each thing is said once."""
+        from spindle.joining.contacts import Contacts
+
+        assert self._network is not None
+        return Contacts(self._config, self._network, self._peers)
+
     def _be_reachable(self) -> None:
         self._listening = True
         self._listen()
@@ -153,12 +162,12 @@ class Entry:
         connected to a member now, or is to look again."""
         if self._network is None or not self._asks:
             return True
-        from spindle.joining.contacts import Contacts, may_form
+        from spindle.joining.contacts import may_form
 
         self._be_reachable()
         if self._config.form != "alone":
             await self._let_next_in()
-        contacts = Contacts(self._config, self._network, self._peers)
+        contacts = self._contacts
         pause_s = LOOK_AGAIN_S
         forms = self._config.form == "alone"  # or once this node has looked again after it had said so
         while True:
@@ -218,10 +227,8 @@ class Entry:
 
     async def _look_elsewhere(self) -> None:
         """Raises JoinFailed if contacts serve in another group: then this node's never will."""
-        from spindle.joining.contacts import Contacts
-
-        assert self._changes.view is not None and self._network is not None
-        seen = await Contacts(self._config, self._network, self._peers).look()
+        assert self._changes.view is not None
+        seen = await self._contacts.look()
         other = seen.serving_elsewhere(self._changes.view.group_id)
         if other is not None:
             raise JoinFailed(f"node {other.node_id} serves in a group that this node could not reach, so it began "
