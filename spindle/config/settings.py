@@ -153,7 +153,8 @@ class NodeConfig:
     contacts: tuple[str, ...] = _key(
         "network", "contacts", "addresses",
         "Where a starting node asks for the group: the addresses of some or all nodes, the same list on each. One that "
-        "answers is enough to join. Empty: only nodes of this host are looked for.",
+        "answers as a member is enough to join; one that this node doesn't get on with (another program has its port, "
+        "its keys are others) is a warning in the log. Empty: only nodes of this host are looked for.",
         (),
     )  # fmt: skip
     form: str = _key(

@@ -15,6 +15,10 @@ Rules:
 - A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
   two groups never both serve, whatever the lookers saw of each other. A node ends, and may try again, if its group
   doesn't serve within `join_timeout_s`, or sees that another group serves.
+- A contact that refuses this node, or that this node refuses (another program has its port, another authority signed
+  its certificate), keeps nobody from joining through the others: it is warned of once. But it may be a member that
+  this node just can't see, so while there is one, this node forms no group. If all are like that, it is this node that
+  has the wrong keys or contacts, and it ends with what the first of them said.
 - "Enough" is asked for when a group begins. From then on the views' own majorities decide.
 """
 
@@ -26,7 +30,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from spindle.errors import ConnectionEnded, NodeStopped
+from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleError
 from spindle.proto import opening_pb2
 
 if TYPE_CHECKING:
@@ -56,10 +60,12 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True)
 class Answers:
-    """All answers of one look around, and why the other contacts gave none."""
+    """All answers of one look around, and why the other contacts gave none: they are not there, or they and this node
+    don't get on."""
 
     answers: tuple[Answer, ...]
     silent: dict[str, str]
+    refused: dict[str, SpindleError] = dataclasses.field(default_factory=dict)
 
     def to_join(self) -> Answer | None:
         """The member through whom to join."""
@@ -91,6 +97,8 @@ def contacts_in(config: NodeConfig, view: View) -> int:
 
 def may_form(config: NodeConfig, own_place: int | None, found: Answers) -> bool:
     """True if this node, at this place among the contacts (None: it is none), is the one to form the group."""
+    if found.refused:  # it may be of a group
+        return False
     if config.form == "alone":
         return found.to_join() is None
     if own_place is None or found.to_join() is not None:
@@ -105,6 +113,7 @@ class Contacts:
     def __init__(self, config: NodeConfig, network: Network, peers: Peers) -> None:
         self._config, self._network, self._peers = config, network, peers
         self._said = ""
+        self._warned: dict[str, str] = {}  # by contact
 
     @property
     def own_place(self) -> int | None:
@@ -113,20 +122,33 @@ class Contacts:
         return contacts.index(self._network.endpoint) if self._network.endpoint in contacts else None
 
     async def look(self) -> Answers:
-        """Asks all at once. Raises what a contact refuses this node with."""
+        """Asks all at once. Raises what the first contact refuses this node with, if all do; NoResources."""
         places = [place for place in range(len(self._config.contacts)) if place != self.own_place]
         replies = await asyncio.gather(*(self._ask(place) for place in places), return_exceptions=True)
         answers: list[Answer] = []
         silent: dict[str, str] = {}
+        refused: dict[str, SpindleError] = {}
         for place, reply in zip(places, replies, strict=True):
             if isinstance(reply, Answer):
                 if reply.incarnation not in {one.incarnation for one in answers}:  # two names of one node count once
                     answers.append(reply)
             elif isinstance(reply, (ConnectionEnded, NodeStopped, TimeoutError)):
                 silent[self._config.contacts[place]] = str(reply)
+            elif isinstance(reply, SpindleError) and not isinstance(reply, NoResources):
+                refused[self._config.contacts[place]] = reply
             else:
                 raise reply
-        return Answers(tuple(answers), silent)
+        if refused and not answers and not silent:
+            raise next(iter(refused.values()))
+        self._warn(refused)
+        return Answers(tuple(answers), silent, refused)
+
+    def _warn(self, refused: dict[str, SpindleError]) -> None:
+        """Once per contact and reason."""
+        for contact, error in refused.items():
+            if self._warned.get(contact) != str(error):
+                self._warned[contact] = str(error)
+                LOG.warning("contact %s is of no use to this node, which goes by the others: %s", contact, error)
 
     async def _ask(self, place: int) -> Answer:
         conn = await self._network.control(self._config.contacts[place], ANSWER_TIMEOUT_S)
@@ -149,9 +171,11 @@ class Contacts:
 
     def awaiting(self, found: Answers) -> str:
         """What is missing before a group is there."""
-        silent = "; ".join(found.silent.values()) or "all others answered"
+        silent = "; ".join([*found.silent.values(), *map(str, found.refused.values())]) or "all others answered"
         if self.own_place is None:
             return (f"this node ({self._network.endpoint}) is none of [network] contacts, so it waits for one that is "
                     f"a member ({silent})")
         here, all_of_them = len(found.answers) + 1, len(self._config.contacts)
-        return f"{here} of {all_of_them} contacts are there, {enough(self._config)} are needed to form one ({silent})"
+        needed = "none is formed while a contact and this node refuse each other" if found.refused else (
+            f"{enough(self._config)} are needed to form one")
+        return f"{here} of {all_of_them} contacts are there, {needed} ({silent})"

@@ -21,7 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spindle.errors import ConnectionEnded, JoinFailed, NodeStopped, SpindleError
+from spindle.errors import AccessDenied, ConnectionEnded, JoinFailed, NodeStopped, ProtocolMismatch, SpindleError
 from spindle.group.view import fabric_between
 from spindle.joining.bootstrap import LiveSocket, newcomer_lock, scan, socket_path
 from spindle.membership.machine import Phase
@@ -32,6 +32,7 @@ from spindle.waiting import within
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.view import Member, View
+    from spindle.joining.contacts import Contacts
     from spindle.membership import messages as m
     from spindle.membership.machine import Machine
     from spindle.transport.network import Network
@@ -41,6 +42,7 @@ CONTACT_TIMEOUT_S = 0.1  # for further nodes of this host to answer a newcomer, 
 OPEN_TIMEOUT_S = 5.0  # for a member on another host to answer
 LOOK_AGAIN_S, LOOK_AGAIN_S_MAX = 0.1, 1.0  # between two looks at the contacts; longer while nothing changes
 REACH_AGAIN_S = 0.05  # between attempts to reach a member
+REFUSED_AGAIN_S = 1.0  # the same if one has refused the other: each attempt is a line in the member's log
 LOOK_ELSEWHERE_S = 1.0  # between looks of a group that doesn't serve whether another one does
 RESCAN_S = 0.02  # between two looks at a directory where a node is just going
 LOG = logging.getLogger("spindle.node")
@@ -85,6 +87,7 @@ class Entry:
         self._unlock, self._unlocked = unlock, False
         self._listening = False
         self._unmet = ""  # what the introduction to the members waits for
+        self._warned: set[tuple[tuple[int, int], str]] = set()  # lives of members, and why there is no connection
         self._told = (0, -1)  # group id and view id of what this newcomer was told last
         self._reaching: dict[asyncio.Future[Peer], Member] = {}  # whom it connects to just now
 
@@ -144,6 +147,14 @@ class Entry:
         view = self._changes.machine.view
         return any(not one.looked or (view is not None and view.member(one.node_id) is not None) for one in peers)
 
+    @functools.cached_property
+    def _contacts(self) -> Contacts:
+        """The same for all looks, so that each thing is said once."""
+        from spindle.joining.contacts import Contacts
+
+        assert self._network is not None
+        return Contacts(self._config, self._network, self._peers)
+
     def _be_reachable(self) -> None:
         self._listening = True
         self._listen()
@@ -153,12 +164,12 @@ class Entry:
         connected to a member now, or is to look again."""
         if self._network is None or not self._asks:
             return True
-        from spindle.joining.contacts import Contacts, may_form
+        from spindle.joining.contacts import may_form
 
         self._be_reachable()
         if self._config.form != "alone":
             await self._let_next_in()
-        contacts = Contacts(self._config, self._network, self._peers)
+        contacts = self._contacts
         pause_s = LOOK_AGAIN_S
         forms = self._config.form == "alone"  # or once this node has looked again after it had said so
         while True:
@@ -218,10 +229,8 @@ class Entry:
 
     async def _look_elsewhere(self) -> None:
         """Raises JoinFailed if contacts serve in another group: then this node's never will."""
-        from spindle.joining.contacts import Contacts
-
-        assert self._changes.view is not None and self._network is not None
-        seen = await Contacts(self._config, self._network, self._peers).look()
+        assert self._changes.view is not None
+        seen = await self._contacts.look()
         other = seen.serving_elsewhere(self._changes.view.group_id)
         if other is not None:
             raise JoinFailed(f"node {other.node_id} serves in a group that this node could not reach, so it began "
@@ -280,7 +289,9 @@ class Entry:
 
     async def meet(self, peer: Peer, told: m.CurrentView) -> None:
         """A newcomer connects to all members of the view before it asks to join. A member that it can't reach is dying
-        or leaving: it tries again until a newer view says that the member has gone."""
+        or leaving: it tries again until a newer view says that the member has gone. One that refuses this node, or is
+        refused (its certificate has expired), is like that, too: another life of it may not be. Unless nobody on
+        another host has anything to do with this node: then it is this one's keys that are wrong."""
         view, me = told.view, self._changes.me
         if self._told[0] == view.group_id and self._told[1] > view.view_id:
             return
@@ -291,20 +302,35 @@ class Entry:
                 self._fail(JoinFailed(f"{member} offers {_ways(member)}, this node {_ways(me)}: messages have no way "
                                       "between the two; see [network] listen and fabric of both"))
                 return
-            while member.node_id != me.node_id:
+        rest = [member for member in view.members if member.node_id != me.node_id]
+        refused: dict[int, SpindleError] = {}  # by node id
+        while rest:
+            again_s = 0.0
+            for member in list(rest):
                 given_up = self._changes.view is not None or self._peers.refusing is not None
                 if given_up or self._told != (view.group_id, view.view_id):
                     return
                 try:
                     if await self._reached(member):
-                        break
+                        rest.remove(member)
+                        refused.pop(member.node_id, None)
                 except (ConnectionEnded, NodeStopped) as error:
                     LOG.debug("%s", error)
-                    self._unmet = f"a connection to {member}: {error}"
-                    await asyncio.sleep(REACH_AGAIN_S)
+                    self._unmet, again_s = f"a connection to {member}: {error}", REACH_AGAIN_S
                 except SpindleError as error:
-                    self._fail(error)
-                    return
+                    if member.host == me.host or not isinstance(error, (AccessDenied, ProtocolMismatch)):
+                        self._fail(error)
+                        return
+                    if (member.life, str(error)) not in self._warned:
+                        self._warned.add((member.life, str(error)))
+                        LOG.warning("no connection to %s, without which this node can't be let in: %s", member, error)
+                    refused[member.node_id] = error
+                    self._unmet, again_s = f"a connection to {member}: {error}", again_s or REFUSED_AGAIN_S
+            if refused and refused.keys() >= {one.node_id for one in view.members if one.host != me.host}:
+                self._fail(next(iter(refused.values())))
+                return
+            if again_s:
+                await asyncio.sleep(again_s)
         self._unmet = ""
         self._changes.heard(peer.node_id, told)
 

@@ -289,6 +289,7 @@ class Changes:
         LOG.info("view %d: nodes %s", view.view_id, members,
                  extra=about(VIEW_INSTALLED, node=self.me.node_id, view=view.view_id, members=members))
         self.topics.installed(view)
+        self.next.installed(view)
         for node_id in list(self.peers.connected):
             if view.rank_of(node_id) is None:
                 self.peers.send(node_id, message_to_wire(m.CurrentView(view)))

@@ -457,13 +457,16 @@ class NextEpoch:
         group_id = self._view.group_id
         self._unhear(self._heard_installed)
         self._heard_installed, self._heard = list(self._heard.values()), {}
-        if self.reserve.wanted:
-            self.reserve.want(len(self._view.members))
         self._forget()
         for key in [key for key in self._offers if key[0] != group_id or key[1] <= view_id]:
             for offer in self._offers.pop(key).values():
                 offer.close()
         return epoch
+
+    def installed(self, view: View) -> None:
+        """All that belongs to this view has been made, its topics' logs too: what the next one needs is kept again."""
+        if self.reserve.wanted:
+            self.reserve.want(len(view.members))
 
     def _forget(self) -> None:
         """Gives up what belongs to the view that was prepared."""

@@ -34,23 +34,24 @@ class Reserve:
         return self._wanted
 
     def refill(self) -> bool:
-        """True if all wanted descriptors are held, or in use for the next view."""
-        if self._in_use:
-            return True
+        """True if all wanted descriptors are held; or, while a view is being prepared with them, could be."""
         try:
             while len(self._held) < self._wanted:
                 self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         except OSError:
             return False
-        while len(self._held) > self._wanted:
-            os.close(self._held.pop())
+        finally:
+            self._close_beyond(0 if self._in_use else self._wanted)
         return True
+
+    def _close_beyond(self, count: int) -> None:
+        while len(self._held) > count:
+            os.close(self._held.pop())
 
     def release(self) -> None:
         """Gives the descriptors back: a view is being prepared."""
         self._in_use = self._wanted > 0
-        while self._held:
-            os.close(self._held.pop())
+        self._close_beyond(0)
 
     def check(self, what: str) -> None:
         """For an application's wish: raises NoResources if the next view would have too few descriptors."""
