@@ -364,13 +364,16 @@ class Bridge(Recorder):
         return self._session.gone
 
     def go_on(self) -> None:
-        """At the next node, as soon as there is one. Raises as follow()."""
+        """At the next node, as soon as there is one, and what had come is shown (or the rest can't be read). Raises as
+        follow()."""
         if not self._again:
             raise self._session.end_error or NodeStopped(f"node {self._session.node_id} has gone away")
+        had_ended = self._moving
         for track in self.tracks.values():
             if track.after is None:
                 track.after = self._frozen(track.handle)
-        self._move(None)
+        if had_ended or not any(track.handle.log.pending for track in self.tracks.values()):
+            self._move(None)
 
     @staticmethod
     def _frozen(handle: ReaderHandle) -> Any:

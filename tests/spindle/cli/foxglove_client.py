@@ -1,4 +1,4 @@
-"""A client of Foxglove's protocol for tests, and `spindle foxglove` as a process."""
+"""A client of Foxglove's protocol for tests, `spindle foxglove` as a process, and what it shows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,38 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import dds
+from dds.idl import IdlStruct
+from dds.idl.types import float32, sequence
 from tests.support import wait_until
 
 PROTOCOL = "foxglove.sdk.v1"
 WAIT_S = 20.0
+
+
+@dataclass
+class Fix(IdlStruct, typename="flight.Fix"):
+    aircraft: str
+    feet: float32
+    legs: sequence[str] = field(default_factory=list)
+
+
+def participant(runtime_dir: Path, **more: Any) -> dds.DomainParticipant:
+    return dds.DomainParticipant(runtime_dir=runtime_dir, **more)
+
+
+def read(within: dds.DomainParticipant, topic: str, readers: int) -> None:
+    """Wait until so many readers have it open."""
+
+    def found() -> bool:
+        ends = within.session.endpoints(topic)
+        return sum(not one.is_writer for one in ends) == readers
+
+    wait_until(found, WAIT_S, f"{readers} readers of {topic}")
 
 
 class Client:
