@@ -398,12 +398,18 @@ class Recorder:
                     track.after = track.handle.position
             track.places |= {one.group_id: one for one in track.handle.passed(track.after)}
         while not self._stopping and (end is None or time.monotonic() < end):
-            with contextlib.suppress(NoDaemon, OSError, TimeoutError, ConnectionError, GroupSilent):
+            session: Session | None = None
+            try:
                 session = self._attach()
                 if session is not None:
                     self._open_at(session)
                     old.close()
                     return
+            except (NoDaemon, OSError, TimeoutError, ConnectionError, GroupSilent):
+                pass
+            except SpindleError:
+                if session is None or not session.gone:  # else it was the last word of a node that goes, too
+                    raise
             time.sleep(PAUSE_S)
 
     def _attach(self) -> Session | None:

@@ -1,8 +1,8 @@
-"""Goal: `spindle sub` and `spindle pub` go on at a node that can't take their topic up yet, as one that was started
+"""Goal: `spindle sub`, `pub` and `record` go on at a node that can't take their topic up yet, as one that was started
 before the others of its group: they wait, and say so once; what will not pass ends them.
 
-Method: stand-ins for nodes, of which the first ends and the second refuses what it is told to; Following and Sending in
-this process.
+Method: stand-ins for nodes, of which the first ends and the second refuses what it is told to; Following, Sending and
+Recorder in this process.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import pytest
 
 from spindle.cli.common import Target
 from spindle.cli.following import Following
+from spindle.cli.recordings.bridge import NoFile
+from spindle.cli.recordings.recorder import Recorder
 from spindle.cli.sending import Sending
 from spindle.errors import GroupSilent, JournalError, MembershipError
 from spindle.group.topics import TopicInfo, TopicSpec
@@ -57,19 +59,26 @@ def moved(how: str, nodes: tuple[StandInNode, Refusing], *refusals: Exception) -
     second.refusals = list(refusals)
     with Target().attach("moves") as session:
         info = session.declare_topic(TopicSpec("t"))
-        moving: Any = Following(Target(), session, info, False, False, True) if how == "sub" else Sending(
-            Target(), session, info, True, WAIT_S)
+        moving: Any = (
+            Following(Target(), session, info, False, False, True) if how == "sub" else
+            Sending(Target(), session, info, True, WAIT_S) if how == "pub" else
+            Recorder(Target(), session, ["t"], NoFile(), False, False, True))  # type: ignore[arg-type]
         with moving:
+            if how == "record":
+                moving.look()
             first.stop()
             wait_until(lambda: session.gone, what="the end of the first node")
             if how == "sub":
                 assert moving._go_on(moving._freeze(), None)
-            else:
+            elif how == "pub":
                 moving.write([b"x"], 10.0)
+            else:
+                moving._move(None)
         assert not second.refusals
 
 
 both = pytest.mark.parametrize("how", ["sub", "pub"])
+all_of_them = pytest.mark.parametrize("how", ["sub", "pub", "record"])
 
 
 @pytest.mark.slow
@@ -80,7 +89,7 @@ def test_a_group_that_is_not_whole_yet_is_waited_for(how: str, nodes: tuple[Stan
     assert capsys.readouterr().err.count(f"{WAITS}; asking again") == 1
 
 
-@both
+@all_of_them
 def test_a_next_node_that_goes_itself(how: str, nodes: tuple[StandInNode, Refusing]) -> None:
     moved(how, nodes, MembershipError("impossible"))
 
