@@ -125,6 +125,11 @@ class NumpyCodec:
             raise TypeError(f"{dtype} has no size")
         if dtype.subdtype is not None:
             raise TypeError(f"{dtype} is an array itself; make it the field of a record")
+        try:
+            _ = dtype.descr
+        except ValueError:
+            raise TypeError(f"{dtype} has fields that overlap, or are named in another order than they lie: name them "
+                            "as they lie, one behind the other") from None
         self.data_type = dtype
         self.dtype = dtype
         self.size_max: int | None = dtype.itemsize

@@ -82,6 +82,14 @@ def test_a_type_of_which_no_reader_could_make_a_sample_is_refused(participant, k
         Topic(participant, "kinds", kind)
 
 
+@pytest.mark.parametrize("offsets", [[4, 0], [0, 2]])
+def test_records_whose_fields_do_not_lie_one_behind_the_other_are_refused(participant, offsets):
+    odd = np.dtype({"names": ["a", "b"], "formats": ["i4", "i4"], "offsets": offsets, "itemsize": 8})
+    for kind in (odd, np.dtype([("x", odd)])):
+        with pytest.raises(TypeError, match="name them as they lie, one behind the other"):
+            Topic(participant, "records", kind)
+
+
 def test_names_and_types(participant):
     topic = Topic(participant, "name", Message)
     assert topic.name == topic.get_name() == "name"
