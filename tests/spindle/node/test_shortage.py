@@ -16,7 +16,7 @@ import logging
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
@@ -62,9 +62,10 @@ def memory(pid: int, more: int) -> Iterator[None]:
             resource.prlimit(pid, resource.RLIMIT_AS, before)
 
 
-def lowest_free(pid: int, room: int = 0) -> int:
-    """The limit of descriptors under which so many more can be opened: what ended before leaves holes."""
-    used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}
+def lowest_free(pid: int, room: int = 0, kept: Collection[int] = ()) -> int:
+    """The limit of descriptors under which so many more can be opened: what ended before leaves holes. `kept`: of those
+    that are open, which count as free."""
+    used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}.difference(kept)
     free = (number for number in range(1 << 20) if number not in used)
     return next(itertools.islice(free, room, None))
 
@@ -77,11 +78,10 @@ def leads_to(pid: int, fd: int) -> str:
         return ""
 
 
-def lowest_for_next_view(pid: int) -> int:
-    """Below this number a node has nothing for its next view, of what it keeps aside for that (`Reserve`) either: with
-    some of that it may do, when it had just begun to keep it."""
-    kept = [fd for fd in map(int, os.listdir(f"/proc/{pid}/fd")) if leads_to(pid, fd) == os.devnull]
-    return min(lowest_free(pid), *(number for number in kept if number > 2), 1 << 20)
+def lowest_for_next_view(pid: int, room: int = 0) -> int:
+    """The same for its next view: what a node keeps aside for that (`Reserve`) is given back then."""
+    descriptors = map(int, os.listdir(f"/proc/{pid}/fd"))
+    return lowest_free(pid, room, {fd for fd in descriptors if fd > 2 and leads_to(pid, fd) == os.devnull})
 
 
 def declare(runtime_dir: Path, daemon: Daemon, name: str, size_max: int = 100) -> None:
@@ -122,7 +122,7 @@ def test_a_node_that_has_room_for_its_own_row_but_not_for_the_others_blames_nobo
     """The descriptors of the others' rows get lost on their way in, with nothing wrong in what they sent."""
     with daemons(runtime_dir, 3) as group:
         short = group[1]
-        with descriptors(short.pid, lowest_free(short.pid, 2)):
+        with descriptors(short.pid, lowest_for_next_view(short.pid, 2)):
             declare(runtime_dir, group[0], "t")
             assert_own_failure(runtime_dir, group, short, "descriptors")
 

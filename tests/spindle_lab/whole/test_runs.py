@@ -141,7 +141,7 @@ def test_topics_of_which_the_last_messages_of_each_key_are_kept() -> None:
 @pytest.mark.slow
 def test_topics_in_which_writers_speak_for_others() -> None:
     """H3, H4: as nodes keep order groups."""
-    summary = run_seeds(itertools.islice(having("grouped"), 50), jobs=1)
+    summary = run_seeds(itertools.islice(having("grouped"), 100), jobs=1)
     assert not summary.failed, summary.failed[0]
     assert summary.paths["a table of keys is what it should be"] > 100
     assert summary.paths["a late reader gets the last messages of each key"]
