@@ -125,11 +125,6 @@ class NumpyCodec:
             raise TypeError(f"{dtype} has no size")
         if dtype.subdtype is not None:
             raise TypeError(f"{dtype} is an array itself; make it the field of a record")
-        try:
-            _ = dtype.descr
-        except ValueError:
-            raise TypeError(f"{dtype} has fields that overlap, or are named in another order than they lie: name them "
-                            "as they lie, one behind the other") from None
         self.data_type = dtype
         self.dtype = dtype
         self.size_max: int | None = dtype.itemsize
@@ -146,9 +141,14 @@ class NumpyCodec:
 
     @property
     def type_hash(self) -> bytes:
+        """Raises TypeError for a record whose fields don't lie one behind the other."""
         from hashlib import blake2b
 
-        layout = (self.dtype.descr if self.dtype.names else self.dtype.str, self.dtype.itemsize)
+        try:
+            layout = (self.dtype.descr if self.dtype.names else self.dtype.str, self.dtype.itemsize)
+        except ValueError:
+            raise TypeError(f"{self.dtype} has fields that overlap, or are named in another order than they lie: name "
+                            "them as they lie, one behind the other") from None
         return blake2b(repr((*layout, self.keys) if self.keys else layout).encode(), digest_size=16).digest()
 
     def _key_function(self) -> Callable[[Any], Any]:
