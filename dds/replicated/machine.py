@@ -38,6 +38,7 @@ SPAN_MAX = 4  # in units of `snapshot_every`: how much may come after a snapshot
 BACKLOG_MAX = 256 << 20  # bytes of entries that are kept for a snapshot that isn't complete
 ALL_MAX = 16 << 20  # bytes of entries that are kept until it is known whether that is all that there ever was
 ENTRY_BYTES = 192  # of an entry beside its name and body, and of its record in a log, at most
+COMMANDS_BETWEEN_MAX = 1024  # between two tries to make a snapshot of a state of which none could be made
 CANDIDATES_MAX = 64  # snapshots that are followed at a time
 ANOTHER_CLASS = ("another class, or another version of this one: its commands or its state differ. End all replicas of "
                  "the one first, or give the other another name")
@@ -164,7 +165,8 @@ class Machine:
         self._candidates: dict[tuple[bytes, int], _Candidate] = {}
         self._snapshots = 0
         self._begins_snapshot = False  # our SNAPSHOT is on its way
-        self._unmade: int | None = None  # behind this command no snapshot could be made, and somebody waits for one
+        self._unmade: int | None = None  # no snapshot could be made: it is tried again behind this command
+        self._commands_between = 1  # such tries: twice as many each time
         self._buried: set[bytes] = set()  # whose GONE is on its way
         self._refused = False  # those that are live in the order are of another class: are they there?
         self._effects = Effects()
@@ -456,8 +458,10 @@ class Machine:
         if entry.origin == self.me:
             state = self._target.snapshot()
             if state is None:
-                self._unmade = agreed.index
+                self._unmade = agreed.index + self._commands_between
+                self._commands_between = min(2 * self._commands_between, COMMANDS_BETWEEN_MAX)
             else:
+                self._commands_between = 1
                 self._effects.snapshot = entry.number, agreed.encode(state)
 
     def _gone(self, agreed: Agreed, replica: bytes, timestamp: int) -> None:
@@ -487,7 +491,8 @@ class Machine:
         if self.phase is not Phase.LIVE or not agreed.live or agreed.live[0] != self.me or self._begins_snapshot:
             return
         too_long = self._snapshot_every and agreed.total - agreed.completed >= self._snapshot_every
-        again = self._unmade is not None and agreed.index > self._unmade  # the state may be another one by now
+        served = agreed.serving.get(self.me, (0, [], 0))[1]
+        again = self._unmade is not None and agreed.index >= self._unmade and (served or too_long)
         if again or ((agreed.wants or too_long) and self.me not in agreed.serving):
             self._begins_snapshot = True
             self._unmade = None
