@@ -171,8 +171,8 @@ def test_programs_without_a_node(site):
         lasting = DataWriter(near, topics[1], qos=lasts(HOUR))
         settled(lasting, b"lasting")
         settled(DataWriter(far, topics[0], qos=lasts(SHORT)), b"brief")
-        for reader in readers:
-            wait_until(lambda reader=reader: reader.read(9) == [b"lasting"])
+        for reader in readers:  # which may have had the first one before the second one came
+            wait_until(lambda reader=reader: reader.read(9) == [b"lasting"] and said(reader))
         assert said(readers[0]) == said(readers[1]) > 0
         late = DataReader(far, topics[0])
         wait_until(lambda: late.read(9))

@@ -46,8 +46,8 @@ def test_the_verdict_names_what_is_wrong():
 
 def test_a_program_that_hangs_or_fails_is_told(monkeypatch, tmp_path, capfd):
     """Method: lives that do nothing but that."""
-    monkeypatch.setattr(run, "HUNG_S", 0.2)
-    for life, end in ((lambda *_: time.sleep(60), "hung"), (lambda *_: 1 / 0, "failed")):
+    for life, end, hung_s in ((lambda *_: time.sleep(60), "hung", 0.2), (lambda *_: 1 / 0, "failed", 60.0)):
+        monkeypatch.setattr(run, "HUNG_S", hung_s)
         monkeypatch.setattr(program, "live", life)
         result = Soaked()
         wave(tmp_path, 1, random.Random(3), result)
