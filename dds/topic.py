@@ -27,7 +27,7 @@ from dds.matching.consistency import LENIENT, inconsistency
 from dds.messages import order_groups, packets
 from dds.messages.announced import type_of
 from dds.messages.inline_qos import ROOM
-from dds.messages.operations import DEPARTURE, effects, timing
+from dds.messages.operations import DEPARTURE, effects, ranks, timing
 from dds.policy import policies, table
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
@@ -230,13 +230,17 @@ class Topic(Entity, Generic[T]):
         largest = self._codec.size_max or 0
         size_max = self._size_max or (largest + ROOM if 0 < largest <= SLOT_OF_TYPE_MAX - ROOM else 0)
         kept = self._kept(qos) if level >= Level.VOLATILE else policies.Kept()
-        departs = self._codec.key_of is not None or policies.is_exclusive(qos) or bool(policies.lease_ns(qos))
+        exclusive = policies.is_exclusive(qos)
+        by_source = policies.by_source(self._own_qos) or policies.by_source(qos)
+        departs = self._codec.key_of is not None or exclusive or bool(policies.lease_ns(qos))
+        # Without a key there is one instance; of that, too, the last to come may not be the one that counts.
+        by_instance = kept.by_instance and bool(self._codec.key_of or self._order or exclusive or by_source)
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
             history_depth=kept.depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            effects=effects() if kept.by_instance and (self._codec.key_of is not None or self._order) else b"",
-            timing=timing(policies.by_source(self._own_qos) or policies.by_source(qos)),
+            effects=effects() if by_instance else b"", timing=timing(by_source),
+            ranks=ranks() if by_instance and exclusive and not self._order else b"",
             samples_max=kept.samples, keys_max=kept.instances, cleanup_ns=kept.cleanup_ns)
         if self._order:
             spec = dataclasses.replace(

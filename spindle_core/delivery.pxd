@@ -43,7 +43,6 @@ cdef class DeliveryLog:
     cdef int check_open(self) except -1
     cdef void note_time(self, const log_record *r) noexcept
     cdef lasts_t *table(self) except NULL
-    cdef int make_table(self, bytes effects, history_depth, table_bytes, samples_max, keys_max, cleanup_ns) except -1
     cdef int locate(self, uint64_t index, uint64_t *position, uint64_t *offset, uint64_t *found) except -1
     cdef object locate_after(self, uint64_t view_id, uint64_t sequence, uint64_t *position, uint64_t *offset,
                              uint64_t *found)

@@ -27,6 +27,7 @@ from spindle_core.hot_path cimport (
     lasts_log_bytes,
     lasts_make,
     lasts_note,
+    lasts_rank,
     lasts_restore_over,
     lasts_restored,
     log_commit,
@@ -67,6 +68,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from spindle_core.larges import entry_of
 from spindle_core.table_copy import table_messages
+
+
+include "new_table.pxi"
 
 
 # What a log still has for a reader that goes on from a place in the order (Cursor.kept).
@@ -146,6 +150,7 @@ cdef class DeliveryLog:
     of the last `history_depth` samples of each key (0: all), in `table_bytes` of memory beside the ring; of all keys at
     most `samples_max`, and of at most `keys_max` keys (0: no limit); what is over for `cleanup_ns` after its end, as
     `timing` says (CLEANUP_NEVER and more: for ever). See lasts_over.pxi.
+    ranks: where of each key only one writer counts, 256 numbers (RANK_... of lasts.pxd); see lasts_ranked.pxi.
     timing: what the topic's messages say of time; it is noted of those that come by append() and note(), and shown to
     readers.
     larges: of the node that has the log. Of large samples the log has up to `large_max` bytes beside its own, or one
@@ -159,7 +164,7 @@ cdef class DeliveryLog:
 
     def __init__(self, capacity=8 << 20, hot=256 << 10, bint keep_history=False, history_depth=0, bytes effects=b"",
                  table_bytes=0, Timing timing=None, samples_max=0, keys_max=0, cleanup_ns=0,
-                 Larges larges=None, large_max=0):
+                 Larges larges=None, large_max=0, bytes ranks=b""):
         if not 4096 <= capacity <= 1 << 40:
             raise ValueError(f"a log of {capacity} bytes: must be between 4096 and {1 << 40}")
         if hot < 0:
@@ -188,27 +193,8 @@ cdef class DeliveryLog:
         if timing is not None:
             log_show_time(s, timing.pointer())
         if effects:
-            self.make_table(effects, history_depth, table_bytes, samples_max, keys_max, cleanup_ns)
-
-    cdef int make_table(self, bytes effects, history_depth, table_bytes, samples_max, keys_max, cleanup_ns) except -1:
-        cdef int tag
-        if len(effects) != 256 or not TABLE_BYTES_MIN <= table_bytes <= TABLE_BYTES_MAX:
-            raise ValueError(f"a table of the last messages of each key in {table_bytes} bytes: it must have "
-                             f"{TABLE_BYTES_MIN} to {TABLE_BYTES_MAX} bytes, and 256 effects")
-        if 0 < cleanup_ns < CLEANUP_NEVER and self.timing is None:
-            raise ValueError(f"what is over is to be kept for {cleanup_ns} ns: that takes messages that say the time")
-        cdef lasts_t *t = lasts_make(effects, history_depth, table_bytes, int.from_bytes(os.urandom(8), "little"))
-        if t == NULL:
-            raise MemoryError(f"there is no memory for a table of {table_bytes} bytes")
-        self.state.lasts = t
-        t.larges = self.state.larges
-        t.samples_max, t.keys_max, t.cleanup_ns = samples_max, keys_max, cleanup_ns
-        if self.timing is not None:
-            for tag in range(256):
-                if self.timing.pointer().kinds[tag] & TIMING_SAYS == TIMING_WORD:
-                    t.effects[tag] = EFFECT_WORD
-                t.by_source |= self.timing.pointer().kinds[tag] & TIMING_STAMPED != 0
-        return 0
+            s.lasts = new_table(effects, history_depth, table_bytes, samples_max, keys_max, cleanup_ns, ranks, timing)
+            s.lasts.larges = s.larges
 
     def __dealloc__(self):
         if self.state.lasts != NULL:
@@ -385,7 +371,7 @@ cdef class DeliveryLog:
         if self.timing is not None:
             if r.kind == LOG_LARGE:
                 payload = <const char *>(<const large_entry *>payload).first
-                size = 2 * sizeof(uint64_t)
+                size = sizeof(large_entry) - 2 * sizeof(uint64_t)     # its beginning and its end
             timing_note(self.timing.pointer(), r.tag, r.writer_id, r.source_ns, payload, size)
             log_show_time(&self.state, self.timing.pointer())
 

@@ -72,8 +72,9 @@ cdef void fill_nulls(subgroup_t *s, uint64_t n) noexcept nogil
 cdef void mark_ready(subgroup_t *s, uint64_t index, uint64_t n) noexcept nogil
 cdef void advance_committed(subgroup_t *s) noexcept nogil
 
-# lasts_memory.pxi, lasts.pxi, lasts_over.pxi
+# lasts_memory.pxi, lasts_ranked.pxi, lasts.pxi, lasts_over.pxi
 cdef lasts_t *lasts_make(const uint8_t *effects, uint64_t depth, uint64_t bytes_max, uint64_t secret) noexcept nogil
+cdef void lasts_rank(lasts_t *l, const uint8_t *ranks) noexcept nogil
 cdef void lasts_free(lasts_t *l) noexcept nogil
 cdef void lasts_clear(lasts_t *l) noexcept nogil
 cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil

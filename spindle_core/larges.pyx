@@ -30,10 +30,10 @@ OF_INBOX = LARGES_OF_INBOX
 
 
 def make_entry(uint64_t id, uint64_t size, bytes first not None, bytes last not None):
-    """What stands in the order for a sample of `size` bytes, whose first and last 8 bytes these are."""
+    """What stands in the order for a sample of `size` bytes, whose first 8 and last 16 bytes these are."""
     cdef large_entry entry
     if len(first) != sizeof(entry.first) or len(last) != sizeof(entry.last):
-        raise ValueError("an entry has the first 8 bytes of its sample, and the last 8")
+        raise ValueError("an entry has the first 8 bytes of its sample, and the last 16")
     entry.id, entry.size = id, size
     memcpy(entry.first, PyBytes_AS_STRING(first), sizeof(entry.first))
     memcpy(entry.last, PyBytes_AS_STRING(last), sizeof(entry.last))

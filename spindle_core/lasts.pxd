@@ -1,5 +1,5 @@
 """The last messages of each key of a topic: the state of that table. See lasts.pxi."""
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 
 from spindle_core.large cimport larges_t
 
@@ -15,6 +15,16 @@ cdef enum effect:
     EFFECT_WORD = 64             # says what time it is; only without a writer. DeliveryLog knows which tag that is
     EFFECT_CARRIED = 128         # its writer, the carrier, says it for another one of its host: author_of_record()
     EFFECT_BOUND = 16            # with EFFECT_CARRIED: when the carrier ends, that ends its author's keys, too
+
+
+# How a message says which rank its writer has, by its tag, in a topic where of each key only one writer counts. Smaller
+# numbers: the rank is a signed number of 4 bytes in little endian, which begins so many bytes before the end; 0: it is
+# 0.
+cdef enum:
+    RANK_PLACE_MAX = 16          # of these; all that a large_entry has of the end of a sample
+    RANK_YIELDS = 253            # its writer gives up the key until it says something of it again
+    RANK_PRESENT = 254           # all that counts is that its writer is there: what a table has of others
+    RANK_PRESENT_RANKED = 255    # the same, of a message in which there was a rank
 
 
 cdef enum:
@@ -42,6 +52,9 @@ cdef struct last_t:
     uint32_t block               # first block of the payload
     uint32_t loose_before, loose_after   # see lasts_t
     uint8_t loose                # it is among these
+    bint present                 # a sample without a say: its writer is there, no more; `older`, `newer`: of the others
+    int32_t rank                 # of the writer of a sample, where only one counts
+    uint32_t yields              # of a sample: by this end the key is its writer's no more; 0: it hasn't come
 
 
 # A key, while samples of it are kept.
@@ -49,7 +62,8 @@ cdef struct instance_t:
     uint64_t key
     uint32_t oldest, newest      # samples
     uint32_t count               # of them
-    uint32_t unleft              # those whose writer has not left the key
+    uint32_t unleft              # those whose writer has not left the key, and the others
+    uint32_t others              # samples that are `present`, one of each writer
     uint32_t ended               # the end of the key, if nothing was said of it since; 0: none
     uint32_t chain               # in its bucket
     uint32_t before, after       # in the order of their last samples, of those of its kind
@@ -82,6 +96,9 @@ cdef struct pool_t:
 cdef struct lasts_t:
     uint8_t effects[256]         # by tag
     bint may_carry               # some tag is EFFECT_CARRIED
+    bint ranked                  # of each key only one writer counts: may_say()
+    uint8_t ranks[256]           # where it is ranked: by tag, see RANK_...
+    uint8_t present_tags[2]      # with which others are given: RANK_PRESENT, RANK_PRESENT_RANKED
     bint by_source               # the last of a key is what was written last, as its source says: is_older()
     uint64_t depth               # samples kept of each key; 0: no limit
     uint64_t samples_max         # of all keys together; 0: no limit

@@ -42,6 +42,7 @@ from spindle_core.lasts cimport (
     EFFECT_WORD,
     KINDS,
     NAMED,
+    RANK_YIELDS,
     author_t,
     instance_t,
     last_t,
@@ -52,11 +53,10 @@ from spindle_core.layout cimport LOG_DATA, LOG_LARGE, log_record, record_stride
 
 # --- samples
 
-cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
-    """With an end that only it needs. Its instance stays, even if nothing of it is left."""
+cdef void unlink_sample(lasts_t *l, uint32_t at) noexcept nogil:
+    """From those of its key."""
     cdef last_t *x = &l.lasts[at]
     cdef instance_t *i = &l.instances[x.instance]
-    cdef author_t *a = &l.authors[x.writer]
     if x.older:
         l.lasts[x.older].newer = x.newer
     else:
@@ -67,26 +67,44 @@ cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
         i.newest = x.older
     i.count -= 1
     l.samples -= 1
+
+
+cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
+    """With an end that only it needs. Its instance stays, even if nothing of it is left."""
+    cdef last_t *x = &l.lasts[at]
+    cdef instance_t *i = &l.instances[x.instance]
+    unlink_sample(l, at)
     i.unleft -= x.left == 0
-    if x.of_writer_before:
-        l.lasts[x.of_writer_before].of_writer_after = x.of_writer_after
-    else:
-        a.first = x.of_writer_after
-    if x.of_writer_after:
-        l.lasts[x.of_writer_after].of_writer_before = x.of_writer_before
-    if a.first == 0:
-        drop_author(l, x.writer)
+    unlink_of_writer(l, at)
+    if l.ranked and x.left and x.left == i.ended:
+        look_ended(l, x.instance)
     release_end(l, x.left)
+    release_end(l, x.yields)
     remove_loose(l, at)
     drop_message(l, at)
 
 
+cdef void clear_ended(lasts_t *l, uint32_t at) noexcept nogil:
+    """The key has not ended any more, or by something else."""
+    cdef uint32_t end = l.instances[at].ended, y = l.instances[at].others, following
+    if end == 0:
+        return
+    l.instances[at].ended = 0
+    release_end(l, end)
+    while y:
+        following = l.lasts[y].older
+        if l.lasts[y].left:
+            drop_present(l, y)
+        y = following
+
+
 cdef void forget_instance(lasts_t *l, uint32_t at) noexcept nogil:
     """Oldest first, so that a sample that is the end of older ones goes after them."""
-    release_end(l, l.instances[at].ended)
-    l.instances[at].ended = 0
+    clear_ended(l, at)
     while l.instances[at].oldest:
         drop_sample(l, l.instances[at].oldest)
+    while l.instances[at].others:
+        drop_present(l, l.instances[at].others)
     drop_instance(l, at)
 
 
@@ -128,7 +146,10 @@ cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) n
         return False
     while l.bytes + cost > l.bytes_max:
         at = first_to_go(l, spared)
-        if at:
+        if at and l.instances[at].others and not l.instances[at].over:
+            drop_present(l, l.instances[at].others)
+            look_over(l, at, r.source_ns)
+        elif at:
             over = l.instances[at].over
             view_id, sequence = l.lasts[l.instances[at].newest].view_id, l.lasts[l.instances[at].newest].sequence
             give_up_instance(l, at)
@@ -160,8 +181,12 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
     cdef last_t *x
     cdef instance_t *i
     # A key that is over begins anew, whatever its next sample's time. Of another table all that is kept was taken in.
-    if kind == NAMED and not l.instances[at].over and not l.restoring and is_older(l, at, r):
-        return
+    if kind == NAMED and not l.instances[at].over and not l.restoring:
+        if l.ranked and not may_say(l, at, author_of_record(r, does), rank_of(l, r)):
+            keep_present(l, at, r)
+            return
+        if is_older(l, at, r):
+            return
     if depth == 0:
         depth = l.depth
     if at == 0:
@@ -171,13 +196,20 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         remove_idle(l, at)
         l.instances[at].kind = kind
         append_idle(l, at)
-        release_end(l, l.instances[at].ended)
-        l.instances[at].ended = 0
+        clear_ended(l, at)
         while depth and l.instances[at].count >= depth:
-            drop_sample(l, l.instances[at].oldest)
+            if l.ranked and kind == NAMED and stays_present(l, l.instances[at].oldest, author_of_record(r, does)):
+                turn_into_present(l, l.instances[at].oldest)
+            else:
+                drop_sample(l, l.instances[at].oldest)
+    if l.ranked and find_present(l, at, author_of_record(r, does)):
+        drop_present(l, find_present(l, at, author_of_record(r, does)))
     limit_keys(l, at)
     limit_samples(l, at, r.source_ns)
     while not make_room_for_last(l, r, at):
+        if l.instances[at].others:
+            drop_present(l, l.instances[at].others)
+            continue
         l.given_up += 1
         if l.instances[at].count == 0:
             give_up_instance(l, at)
@@ -199,10 +231,7 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
     i.count += 1
     l.samples += 1
     i.unleft += 1
-    x.of_writer_after = l.authors[writer].first
-    if x.of_writer_after:
-        l.lasts[x.of_writer_after].of_writer_before = place
-    l.authors[writer].first = place
+    link_of_writer(l, place)
     if kind == ALONE:
         append_loose(l, place)
     if does & (EFFECT_LEAVES | EFFECT_ENDS):
@@ -224,9 +253,9 @@ cdef void meet_end(lasts_t *l, uint32_t at, uint32_t end, uint32_t writer, uint8
             hold_end(l, end)
         y = x.newer
     if does & EFFECT_ENDS and l.instances[at].ended != end:
-        release_end(l, l.instances[at].ended)
-        l.instances[at].ended = end
         hold_end(l, end)
+        clear_ended(l, at)
+        l.instances[at].ended = end
 
 
 cdef bint concerns(lasts_t *l, uint32_t at, uint32_t writer, uint8_t does) noexcept nogil:
@@ -271,8 +300,19 @@ cdef uint32_t keep_end(lasts_t *l, const log_record *r) noexcept nogil:
 cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
     cdef uint64_t identity = author_of_record(r, does)
     cdef uint32_t at = find_instance(l, r.key), end
+    if l.ranked and at and l.instances[at].kind == NAMED:
+        if does & EFFECT_ENDS and not may_say(l, at, identity, rank_of(l, r)):
+            does &= ~<uint8_t>EFFECT_ENDS
+            if not does & EFFECT_LEAVES:
+                keep_present(l, at, r)
+                return
     if is_older(l, at, r):
         does &= ~<uint8_t>EFFECT_ENDS
+    if does & EFFECT_LEAVES and l.instances[at].kind == NAMED and find_present(l, at, identity):
+        drop_present(l, find_present(l, at, identity))
+        if not concerns(l, at, find_author(l, identity), does):
+            look_over(l, at, r.source_ns)
+            at = find_instance(l, r.key)
     if at == 0 or not concerns(l, at, find_author(l, identity), does):
         keep_loose(l, r)
         return
@@ -286,6 +326,8 @@ cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         keep_loose(l, r)
         return
     end = keep_end(l, r)
+    if l.ranked and does & EFFECT_ENDS:
+        take_key(l, at, end)
     meet_end(l, at, end, find_author(l, identity), does)
     release_end(l, end)
     look_over(l, at, r.source_ns)
@@ -293,10 +335,15 @@ cdef void end_of_key(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
 
 cdef void leave_all(lasts_t *l, uint32_t end, uint32_t writer, uint8_t does) noexcept nogil:
     """A writer has to do with none of its keys any more."""
-    cdef uint32_t y = l.authors[writer].first
+    cdef uint32_t y = l.authors[writer].first, at
+    cdef uint8_t does_here
     while y:
+        at = l.lasts[y].instance
         if l.lasts[y].left == 0:
-            meet_end(l, l.lasts[y].instance, end, writer, does)
+            does_here = does
+            if l.ranked and not ends_by_leaving(l, at, l.authors[writer].identity):
+                does_here &= ~<uint8_t>EFFECT_ENDS
+            meet_end(l, at, end, writer, does_here)
         y = l.lasts[y].of_writer_after
 
 
@@ -355,18 +402,22 @@ cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept 
             return
         leave_all(l, end, writer, does)
     if carries:
+        if writer:
+            let_presents_go(l, writer, end)
         end_carried(l, r, end, identity, does)
     elif writer:
-        look_over_of(l, writer, r.source_ns)
+        look_over_of(l, writer, end, r.source_ns)
     release_end(l, end)
 
 
-cdef void look_over_of(lasts_t *l, uint32_t writer, uint64_t said_ns) noexcept nogil:
-    """look_over() of all keys of a writer."""
+cdef void look_over_of(lasts_t *l, uint32_t writer, uint32_t end, uint64_t said_ns) noexcept nogil:
+    """look_over() of all keys of a writer, which has left them with this end."""
     cdef uint32_t y = l.authors[writer].first, following, at
     while y:
         at = l.lasts[y].instance
         following = l.lasts[y].of_writer_after
+        if l.lasts[y].present:
+            let_present_go(l, y, end)
         if is_over(l, at):
             while following and l.lasts[following].instance == at:
                 following = l.lasts[following].of_writer_after
@@ -390,15 +441,17 @@ cdef void end_carried(lasts_t *l, const log_record *r, uint32_t end, uint64_t ca
 
 
 cdef void end_of_node(lasts_t *l, const log_record *r, uint8_t does) noexcept nogil:
-    cdef uint32_t writer, end
+    cdef uint32_t writer, end, following
     if not make_room_for_end(l, r, 0):
         return
     end = keep_end(l, r)
     writer = l.authors_first
     while writer:
+        following = l.authors[writer].after
         if l.authors[writer].identity >> 16 == r.sender:
             leave_all(l, end, writer, does)
-        writer = l.authors[writer].after
+            let_presents_go(l, writer, end)
+        writer = following
     look_all_over(l, r.source_ns)
     release_end(l, end)
 
@@ -423,6 +476,10 @@ cdef void lasts_note(lasts_t *l, const log_record *r) noexcept nogil:
             tell_time(l, r.source_ns)
     elif does & (EFFECT_LEAVES | EFFECT_ENDS):
         end_of_key(l, r, does)
+    elif l.ranked and l.ranks[r.tag] == RANK_YIELDS:
+        end_of_turn(l, r)
+    elif l.ranked and l.ranks[r.tag] > RANK_YIELDS:
+        note_present(l, r)
     look_due(l)
 
 

@@ -206,6 +206,8 @@ cdef uint32_t keep_message(lasts_t *l, const log_record *r) noexcept nogil:
     x.size = r.size
     x.writer_id = r.writer_id
     x.tag = r.tag
+    if l.ranked:
+        x.rank = rank_of(l, r)
     store_payload(l, x, <const char *>r + sizeof(log_record))
     if r.kind == LOG_LARGE and r.size == sizeof(large_entry):
         use_large(l, x, <const large_entry *>(<const char *>r + sizeof(log_record)))
@@ -244,6 +246,35 @@ cdef void drop_message(lasts_t *l, uint32_t at) noexcept nogil:
     l.kept -= 1
     x.later = l.last_pool.free
     l.last_pool.free = at
+
+
+cdef void link_of_writer(lasts_t *l, uint32_t at) noexcept nogil:
+    """Of its writer's samples it is the last."""
+    cdef last_t *x = &l.lasts[at]
+    x.of_writer_after = l.authors[x.writer].first
+    if x.of_writer_after:
+        l.lasts[x.of_writer_after].of_writer_before = at
+    l.authors[x.writer].first = at
+
+
+cdef void unlink_of_writer(lasts_t *l, uint32_t at) noexcept nogil:
+    """Without samples there is no writer."""
+    cdef last_t *x = &l.lasts[at]
+    if x.of_writer_before:
+        l.lasts[x.of_writer_before].of_writer_after = x.of_writer_after
+    else:
+        l.authors[x.writer].first = x.of_writer_after
+    if x.of_writer_after:
+        l.lasts[x.of_writer_after].of_writer_before = x.of_writer_before
+    if l.authors[x.writer].first == 0:
+        drop_author(l, x.writer)
+
+
+cdef inline bint stands_before(lasts_t *l, uint32_t one, uint32_t other) noexcept nogil:
+    """Of two messages, in the order."""
+    cdef const last_t *x = &l.lasts[one]
+    cdef const last_t *y = &l.lasts[other]
+    return x.view_id < y.view_id or (x.view_id == y.view_id and x.sequence < y.sequence)
 
 
 cdef inline void hold_end(lasts_t *l, uint32_t end) noexcept nogil:

@@ -151,9 +151,7 @@ cdef inline uint32_t over_longest(lasts_t *l, uint32_t spared) noexcept nogil:
 
 cdef inline bint was_before(lasts_t *l, uint32_t one, uint32_t other) noexcept nogil:
     """The last sample of the one key came before that of the other."""
-    cdef last_t *x = &l.lasts[l.instances[one].newest]
-    cdef last_t *y = &l.lasts[l.instances[other].newest]
-    return x.view_id < y.view_id or (x.view_id == y.view_id and x.sequence < y.sequence)
+    return stands_before(l, l.instances[one].newest, l.instances[other].newest)
 
 
 cdef uint32_t first_to_go(lasts_t *l, uint32_t spared) noexcept nogil:
@@ -172,6 +170,11 @@ cdef bint give_up_oldest(lasts_t *l, uint32_t spared, uint64_t said_ns) noexcept
     """The oldest sample of all, for want of memory. False if there is none, or it is the only one of `spared`."""
     # The first of all that is kept is a sample: an end comes behind those that it is about.
     cdef uint32_t at = l.lasts[l.first].instance if l.first else 0
+    if at and l.lasts[l.first].present:
+        drop_present(l, l.first)
+        if at != spared:
+            look_over(l, at, said_ns)
+        return True
     if at == 0 or (at == spared and l.instances[at].count == 1):
         return False
     if l.instances[at].count == 1:
@@ -206,6 +209,11 @@ cdef void limit_samples(lasts_t *l, uint32_t spared, uint64_t said_ns) noexcept 
             drop_limited(l, at)
             continue
         at = l.lasts[l.first].instance
+        if l.lasts[l.first].present:
+            drop_present(l, l.first)
+            if at != spared:
+                look_over(l, at, said_ns)
+            continue
         if at != spared and l.instances[at].count == 1:
             drop_limited(l, at)
             continue
@@ -238,6 +246,9 @@ cdef void lasts_restored(lasts_t *l) noexcept nogil:
         at = l.idle[kind].first
         while at:
             following = l.instances[at].after
-            look_over(l, at, 0)
+            if l.instances[at].count:
+                look_over(l, at, 0)
+            else:
+                forget_instance(l, at)     # no member has such a key
             at = following
     look_due(l)

@@ -130,7 +130,7 @@ cdef extern from "layout.h" nogil:
         uint64_t id
         uint64_t size
         char first[8]
-        char last[8]
+        char last[16]
 
     cdef struct inbox_header:
         uint64_t magic

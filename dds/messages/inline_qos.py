@@ -23,6 +23,7 @@ from dds.qos import Policy, Qos
 # Strength, bytes of the partitions' names in front of this, lifespan. That is last: nodes look for it there.
 _FIXED = struct.Struct("<iHq")
 _LENGTH = slice(-10, -8)
+STRENGTH_PLACE = _FIXED.size  # bytes before the end, where nodes look for the strength
 ROOM = 64  # bytes that a topic whose type has a largest sample leaves for it
 
 

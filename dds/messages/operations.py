@@ -31,6 +31,10 @@ NO_SAMPLE = ANNOUNCES_QOS  # with SINGLE
 TIME = LAPSES | FAREWELL  # "it is now": a node says so in its own name, when a lifespan is over; has no payload
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
+# Its writer has written or disposed of an instance that is another one's (exclusive ownership), and is registered with
+# it: what nodes keep of that for late joiners. The payload is what the writer has sent.
+REGISTERS = MISSES_DEADLINE | DISPOSES
+
 KEYLESS_HANDLE = 1
 
 
@@ -91,6 +95,25 @@ def _effect(tag: int) -> int:
 def effects() -> bytes:
     """Of each tag, for TopicSpec."""
     return bytes(map(_effect, range(256)))
+
+
+def _rank(tag: int) -> int:
+    """Where a message with this tag has its writer's strength, or what it does to the ownership of its instance."""
+    from dds.messages.inline_qos import STRENGTH_PLACE
+    from spindle.group.topics import RANK_PRESENT, RANK_PRESENT_RANKED, RANK_YIELDS
+
+    said, ranked = tag & ~ANNOUNCES_QOS, tag & ANNOUNCES_QOS
+    if said == REGISTERS:
+        return RANK_PRESENT_RANKED if ranked else RANK_PRESENT
+    if said == MISSES_DEADLINE:
+        return RANK_YIELDS
+    return STRENGTH_PLACE if ranked and not tag & (LAPSES | FAREWELL | DEPARTS | MISSES_DEADLINE) else 0
+
+
+def ranks() -> bytes:
+    """Of each tag, for the TopicSpec of a topic with exclusive ownership: nodes keep what the owners of instances have
+    said, and of other writers that they are there. (Strengths in packets they don't know.)"""
+    return bytes(map(_rank, range(256)))
 
 
 def _timing(tag: int) -> int:
@@ -156,5 +179,5 @@ class Peak:
 
 __all__ = [
     "ANNOUNCES_QOS", "DEPARTS", "DEPARTURE", "DISPOSES", "FAREWELL", "KEYLESS_HANDLE", "LAPSES", "MISSES_DEADLINE",
-    "PACKET", "Peak", "REVIVES", "SINGLE", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag", "farewell_tag",
-    "handle_of", "is_packet", "operation", "single_tag", "timing"]
+    "PACKET", "Peak", "REGISTERS", "REVIVES", "SINGLE", "TIME", "UNREGISTERS", "WRITES", "effects", "end_tag",
+    "farewell_tag", "handle_of", "is_packet", "operation", "ranks", "single_tag", "timing"]

@@ -303,8 +303,7 @@ class Carrier:
     def say_aside(self, said: Said) -> None:
         """What isn't a sample, if there is room at once; uses up no doubts. Raises what the inbox raises."""
         with self._turn(Deadline(0)):
-            data, tag = said.data, said.tag
-            key = 0
+            data, tag, key = said.data, said.tag, said.key
             if said.port.channel is not None:
                 [(data, tag, key)] = self._parts(next(self._numbers), [said], self.link.spec.size_max)
             self.link.handle.inbox.write(data, 0, 0.0, tag, key)
@@ -457,9 +456,9 @@ class Port:
         else:
             self.carrier.say_or_hold([said])
 
-    def put_aside(self, data: bytes, tag: int) -> None:
+    def put_aside(self, data: bytes, tag: int, key: int = 0) -> None:
         """Say what is in no set and no sample, if there is room at once. Raises what the inbox raises."""
-        self.carrier.say_aside(Said(self, data, tag, time.time_ns()))
+        self.carrier.say_aside(Said(self, data, tag, time.time_ns(), key))
 
     def close(self, rest: Callable[[], None]) -> None:
         """The writer has ended, and rest() gives back what else it has: at once, or when the set has ended that it has

@@ -52,7 +52,7 @@ class Vigil:
     """
 
     def __init__(self, writer: AWriter, runtime: Runtime, link: WriterLink, written: Written | None, offered: Qos,
-                 say: Callable[[bytes, int], None], elsewhere: bool) -> None:
+                 say: Callable[[bytes, int, int], None], elsewhere: bool) -> None:
         self._writer = weakref.ref(writer)
         self._runtime = runtime
         self._link = link
@@ -168,7 +168,7 @@ class Vigil:
             return True
         tag = MISSES_DEADLINE | (ANNOUNCES_QOS if self._inline else 0)
         try:
-            self._say(bytes(payload) + self._inline, tag)
+            self._say(bytes(payload) + self._inline, tag, 0 if instance == KEYLESS_HANDLE else instance)
         except Exception:  # whatever it is, the program hears of it when it writes
             return False
         return True

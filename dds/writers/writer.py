@@ -157,12 +157,16 @@ class WriterCore(WriterStatuses):
             return put  # a port holds by itself: whole sets
         return self._suspension.holding(self._source, link.largest, put)
 
-    def _sayer(self) -> Callable[[bytes, int], None]:
-        """What sends a message that isn't a sample, if there is room at once."""
+    def _sayer(self) -> Callable[[bytes, int, int], None]:
+        """What sends a message that isn't a sample, a tag and the handle of an instance, if there is room at once."""
         if self._port is not None:
             return self._port.put_aside
         link = self._link
-        return lambda data, tag: link.handle.inbox.write(data, 0, 0.0, tag)
+
+        def say(data: bytes, tag: int, key: int) -> None:
+            link.handle.inbox.write(data, 0, 0.0, tag, key)
+
+        return say
 
     @property
     def _handle(self) -> WriterHandle:

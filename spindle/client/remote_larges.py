@@ -236,13 +236,14 @@ class ArrivedLarges:
 
     def take(self, payload: bytes) -> tuple[bytes, int]:
         """The sample is whole: its entry as it goes into this log, and what it costs. Raises WireError, NoResources."""
-        from spindle_core.larges import entry_of, make_entry
+        from spindle_core.larges import ENTRY_SIZE, entry_of, make_entry
 
         with self._lock:
             if self._closed:  # in this moment: nobody will read it
                 return payload, 0
             coming, self._coming = self._coming, None
-        if coming is None or len(payload) != 32 or self._reached != coming[1] or entry_of(payload)[1] != coming[1]:
+        if (coming is None or len(payload) != ENTRY_SIZE or self._reached != coming[1]
+                or entry_of(payload)[1] != coming[1]):
             if coming is not None:
                 os.close(coming[0])
             raise WireError(f"topic {self._topic!r}: a large sample came without its bytes")

@@ -13,7 +13,7 @@ from spindle.group.position import Position
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 
-PROTOCOL_VERSION = 15  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
+PROTOCOL_VERSION = 16  # raise it whenever an older end would misunderstand attach.proto or the layout of shared memory
 
 
 def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:
@@ -21,7 +21,7 @@ def spec_to_wire(spec: TopicSpec) -> pb.TopicSpec:
         name=spec.name, type_name=spec.type_name, type_hash=spec.type_hash, level=int(spec.level),
         size_max=spec.size_max, window=spec.window, history_depth=spec.history_depth, history_bytes=spec.history_bytes,
         departure=spec.departure, effects=spec.effects, timing=spec.timing, samples_max=spec.samples_max,
-        keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns)
+        keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns, ranks=spec.ranks)
 
 
 def spec_from_wire(message: pb.TopicSpec) -> TopicSpec:
@@ -32,7 +32,7 @@ def spec_from_wire(message: pb.TopicSpec) -> TopicSpec:
         size_max=message.size_max, window=message.window, history_depth=message.history_depth,
         history_bytes=message.history_bytes, departure=message.departure, effects=message.effects,
         timing=message.timing, samples_max=message.samples_max, keys_max=message.keys_max,
-        cleanup_ns=message.cleanup_ns)
+        cleanup_ns=message.cleanup_ns, ranks=message.ranks)
 
 
 def lease_to_wire(lease: Lease | None) -> pb.Lease | None:

@@ -22,7 +22,7 @@ EVOLVES = b"~"  # first byte of a type hash: readers and writers settle among th
 KIND_BYTES = 9  # of such a hash, from the first: what all types of the topic have in common
 SIZE_MAX_DEFAULT = 16384  # bytes, where neither declarer nor configuration says otherwise
 SIZE_MAX_LIMIT = 64 << 20  # bytes of one slot
-ENTRY_BYTES = 32  # what stands in a slot for a larger message, whose bytes go beside; a smaller slot takes none
+ENTRY_BYTES = 40  # what stands in a slot for a larger message, whose bytes go beside; a smaller slot takes none
 # What a type may ask for by its largest sample: a ring has 8 slots at least, and every member one for each sender.
 SLOT_OF_TYPE_MAX = 1 << 20
 LARGE_SAMPLE_MAX = 4 << 30  # bytes of such a message; nodes may be configured to take less
@@ -35,6 +35,8 @@ EFFECT_CARRIED = 128
 EFFECT_BOUND = EFFECT_OF_NODE  # with EFFECT_CARRIED
 EFFECTS_ALL = 63 | EFFECT_CARRIED
 CLEANUP_NEVER = 1 << 62  # ns; what is over for so long or longer is kept until its place is needed
+RANK_BYTES, RANK_PLACE_MAX = 4, 16  # see the core's lasts.pxd
+RANK_YIELDS, RANK_PRESENT, RANK_PRESENT_RANKED = 253, 254, 255
 TIMING_NONE, TIMING_UNTIL, TIMING_FOR, TIMING_WORD = range(4)  # see the core's timing.pxd
 TIMING_SAYS, TIMING_STAMPED = 3, 4  # the bits of these; added to one of them
 TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says otherwise
@@ -57,6 +59,11 @@ def check_name(label: str, text: str) -> None:
         raise ConfigError(f"{label} {text[:40]!r} contains a control character")
     if any("\ud800" <= c <= "\udfff" for c in text):
         raise ConfigError(f"{label} {text[:40]!r} is no text in UTF-8")
+
+
+def _are_ranks(ranks: bytes) -> bool:
+    return all(one in (0, RANK_YIELDS, RANK_PRESENT, RANK_PRESENT_RANKED) or RANK_BYTES <= one <= RANK_PLACE_MAX
+               for one in ranks) and ranks.count(RANK_PRESENT) == ranks.count(RANK_PRESENT_RANKED) == 1
 
 
 def ring_bytes(window: int, size_max: int) -> int:
@@ -97,6 +104,11 @@ class TopicSpec:
     effects          of each tag, what a message with it does to its key: 256 numbers, sums of EFFECT_...; messages have
                      keys then, history_depth counts the samples of each, and the limits below hold. Empty = messages
                      have none
+    ranks            of each tag, where a message with it says which rank its writer has; of each key only one writer
+                     counts then, the one of the highest rank: 256 numbers, the place of a signed number of 4 bytes in
+                     little endian, in bytes from the end of the payload (4 to RANK_PLACE_MAX; 0: the rank is 0), or a
+                     RANK_... Each of RANK_PRESENT and RANK_PRESENT_RANKED has one tag. It takes `effects`. Empty = all
+                     writers count
     timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages
                      count for a time only, the order says when that is over, by a message with the tag of TIMING_WORD,
                      of which there is one, and which has no effect. Empty = they say nothing. TIMING_STAMPED added:
@@ -123,6 +135,7 @@ class TopicSpec:
     samples_max: int = 0
     keys_max: int = 0
     cleanup_ns: int = 0
+    ranks: bytes = b""
 
     def __post_init__(self) -> None:
         for label, text in (("topic name", self.name), ("type name", self.type_name)):
@@ -152,6 +165,12 @@ class TopicSpec:
         if (self.samples_max or self.keys_max or self.cleanup_ns) and not self.effects:
             raise ConfigError(f"topic {self.name!r} has limits for its keys (samples_max, keys_max, cleanup_ns), and "
                               "effects don't say what its messages do to their keys")
+        if self.ranks and (len(self.ranks) != EFFECTS or not self.effects or not _are_ranks(self.ranks)
+                           or any(self.effects[tag] for tag in range(EFFECTS) if self.ranks[tag] >= RANK_YIELDS)):
+            raise ConfigError(f"ranks of topic {self.name!r} must be {EFFECTS} numbers: 0, {RANK_BYTES} to "
+                              f"{RANK_PLACE_MAX}, {RANK_YIELDS}, and once each {RANK_PRESENT} and "
+                              f"{RANK_PRESENT_RANKED}; from {RANK_YIELDS} on of tags without effects, and effects must "
+                              "be said")
         says = bytes(one & TIMING_SAYS for one in self.timing)
         if says and (len(says) != EFFECTS or max(self.timing) > TIMING_SAYS + TIMING_STAMPED
                      or says.count(TIMING_WORD) != 1 or says[0] == TIMING_WORD):

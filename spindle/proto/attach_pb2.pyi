@@ -493,7 +493,7 @@ class TypeList(_message.Message):
     def __init__(self, types: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class TopicSpec(_message.Message):
-    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects", "timing", "samples_max", "keys_max", "cleanup_ns")
+    __slots__ = ("name", "type_name", "type_hash", "level", "size_max", "window", "history_depth", "history_bytes", "departure", "effects", "timing", "samples_max", "keys_max", "cleanup_ns", "ranks")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_HASH_FIELD_NUMBER: _ClassVar[int]
@@ -508,6 +508,7 @@ class TopicSpec(_message.Message):
     SAMPLES_MAX_FIELD_NUMBER: _ClassVar[int]
     KEYS_MAX_FIELD_NUMBER: _ClassVar[int]
     CLEANUP_NS_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
     name: str
     type_name: str
     type_hash: bytes
@@ -522,7 +523,8 @@ class TopicSpec(_message.Message):
     samples_max: int
     keys_max: int
     cleanup_ns: int
-    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ..., timing: _Optional[bytes] = ..., samples_max: _Optional[int] = ..., keys_max: _Optional[int] = ..., cleanup_ns: _Optional[int] = ...) -> None: ...
+    ranks: bytes
+    def __init__(self, name: _Optional[str] = ..., type_name: _Optional[str] = ..., type_hash: _Optional[bytes] = ..., level: _Optional[int] = ..., size_max: _Optional[int] = ..., window: _Optional[int] = ..., history_depth: _Optional[int] = ..., history_bytes: _Optional[int] = ..., departure: _Optional[int] = ..., effects: _Optional[bytes] = ..., timing: _Optional[bytes] = ..., samples_max: _Optional[int] = ..., keys_max: _Optional[int] = ..., cleanup_ns: _Optional[int] = ..., ranks: _Optional[bytes] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
     __slots__ = ("spec", "topic_id", "members", "senders", "awaits_definition")

@@ -55,7 +55,7 @@ CLEARED_BYTES_PER_S = 4 << 30  # by the kernel, before new memory can be filled
 AGAIN_S = 0.2  # after a sample could not be had
 HISTORY_PATIENCE_S = 10.0  # until a sample is lost to late readers here whose bytes are there, and can't be reached
 SPARE = 256  # places of the node's table that are left to what others send
-END_SIZE = 8  # bytes of each end of a sample that its entry has
+BEGIN_SIZE, END_SIZE = 8, 16  # bytes of the beginning and the end of a sample that its entry has
 LOG = logging.getLogger("spindle.node")
 
 
@@ -271,7 +271,7 @@ class LargeSamples:
         try:
             if size < END_SIZE:
                 raise SampleUnfit(f"topic {topic!r}: a large sample has {END_SIZE} bytes at least, not {size}")
-            first, last = os.pread(fd, END_SIZE, 0), os.pread(fd, END_SIZE, size - END_SIZE)
+            first, last = os.pread(fd, BEGIN_SIZE, 0), os.pread(fd, END_SIZE, size - END_SIZE)
         except BaseException:
             os.close(fd)
             raise

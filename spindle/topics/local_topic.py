@@ -363,7 +363,7 @@ class LocalTopic:
                                    keep_history=spec.level.keeps_history, history_depth=spec.history_depth,
                                    effects=spec.effects, table_bytes=spec.table_bytes, timing=self.timing,
                                    samples_max=spec.samples_max, keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns,
-                                   larges=self.engine.larges, large_max=self.config.large_capacity)
+                                   larges=self.engine.larges, large_max=self.config.large_capacity, ranks=spec.ranks)
             self.engine.bind_log(self.topic_id, self.log)
         return self.log
 

@@ -22,7 +22,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define LAYOUT_VERSION 9u
+#define LAYOUT_VERSION 10u
 #define CACHE_LINE 64u
 
 #define ROW_MAGIC 0x31574f52444e5053ull      /* "SPNDROW1" */
@@ -125,9 +125,9 @@ enum slot_kind {
 struct large_entry {
     uint64_t id;               /* not 0; the same at all nodes. In an inbox: the number by which its writer handed it over */
     uint64_t size;             /* bytes */
-    char first[8], last[8];    /* of its bytes: what a message says of time stands there (timing.pxi) */
+    char first[8], last[16];   /* of its bytes: what a message says of time and rank stands there (timing.pxi, lasts.pxi) */
 };
-_Static_assert(sizeof(struct large_entry) == 32, "large entry: the least size_max of a topic with large samples");
+_Static_assert(sizeof(struct large_entry) == 40, "large entry: the least size_max of a topic with large samples");
 #define LARGE_SAMPLE_MAX (4ull << 30)
 
 struct slot_header {

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from spindle.group.levels import Level
 from spindle_lab.whole.lapses import Lapses
 from spindle_lab.whole.sets import Sets
-from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, REVIVAL, TIME, TIMED, tag_of
+from spindle_lab.whole.tags import DEPARTURE, FAREWELL, LAPSE, PRESENT, PRESENT_RANKED, REVIVAL, TIME, TIMED, tag_of
 from spindle_lab.whole.times import Times
 from spindle_lab.whole.typed import Types
 from spindle_lab.whole.violation import Violation
@@ -141,7 +141,7 @@ class Checks:
         if name not in self.relayed and deleted is not None and deleted.done_ns <= reading.opened_ns and (
                 self.written_ns[reading.topic, payload] < deleted.begun_ns) and not reading.left_behind(deleted.view):
             raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
-        if info.tag != tag_of(payload):
+        if info.tag != tag_of(payload) and not (in_table and info.tag in (PRESENT, PRESENT_RANKED)):
             raise Violation("D6", f"{reading} takes {payload!r} with tag {info.tag}, it was written with "
                                   f"{tag_of(payload)}")
         self.types.took(reading, name)

@@ -9,6 +9,7 @@ EXPECTED = (
     "an edge dies",
     "a late reader gets the last messages of each key",
     "a table of keys is what it should be",
+    "a table knows of a writer that doesn't count",
     "a key that is over is kept for a while",
     "a key goes whose delay is over",
     "a sample goes because of a limit",

@@ -33,7 +33,7 @@ from spindle_lab.whole.watching import Watching, difference
 if TYPE_CHECKING:
     from spindle.client.session import ReaderHandle, Session, WriterHandle
     from spindle.group.view import View
-    from spindle_lab.whole.lasts import Said
+    from spindle_lab.whole.said import Said
     from spindle_lab.whole.system import Process
     from spindle_lab.whole.world import World
 

@@ -27,11 +27,15 @@ from spindle.group.topics import (
     EFFECT_OF_NODE,
     EFFECT_OF_WRITER,
     EFFECT_SAMPLE,
+    RANK_PLACE_MAX,
+    RANK_PRESENT,
+    RANK_PRESENT_RANKED,
 )
 from spindle.restart.pieces import Message
 from spindle_core.table_copy import table_messages, table_place
-from spindle_lab.whole.lasts import Lasts, Said, said_of
-from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, REVIVAL, TIMED, tag_of
+from spindle_lab.whole.lasts import Lasts
+from spindle_lab.whole.said import Said, rank_in, said_of
+from spindle_lab.whole.tags import DEPARTURE, ENDS, FAREWELL, LAPSE, PRESENT, PRESENT_RANKED, REVIVAL, TIMED, tag_of
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
@@ -67,6 +71,16 @@ def _effects_grouped() -> bytes:
     return bytes(found)
 
 
+def _ranks() -> bytes:
+    """Digits of a message's number are its writer's rank, or what else stands there: it changes with each message."""
+    found = bytearray([0] * 256)
+    found[0] = found[ENDS] = 6
+    found[TIMED] = 14  # before its span
+    found[PRESENT], found[PRESENT_RANKED] = RANK_PRESENT, RANK_PRESENT_RANKED
+    return bytes(found)
+
+
+RANKS = _ranks()
 EFFECTS = _effects()
 EFFECTS_GROUPED = _effects_grouped()
 
@@ -101,10 +115,10 @@ def _life(local: LocalTopic) -> object:
     return local._entered, local.lives
 
 
-def _table_of(log: DeliveryLog) -> tuple[Order, Table]:
+def _table_of(log: DeliveryLog, ranks: bytes) -> tuple[Order, Table]:
     """Of a node's log, and the place that it stands for."""
     copy, figures = log.copy_table(shared=False), log.table_figures()
-    kept = tuple(said_of(one) for one in map(Message._make, table_messages(copy)))
+    kept = tuple(said_of(one, ranks=ranks) for one in map(Message._make, table_messages(copy)))
     return table_place(copy), Table(kept, tuple(log.table_over()), figures["given_up"], figures["limited"])
 
 
@@ -186,7 +200,7 @@ class Tables:
             return
         self._looked[local] = state
         self._collect(group_id, name)
-        place, table = _table_of(log)
+        place, table = _table_of(log, local.spec.ranks)
         line = self._line(group_id, name, local, place, table)
         if line is None:
             return
@@ -213,12 +227,14 @@ class Tables:
             node = slot.attachments.node if slot.serving and slot.attachments is not None else None
             other = node._changes.topics.local.get(local.spec.name) if node is not None else None
             if node is not None and node._view == engine.node._view and other is not None and other is not local and (
-                    other.whole and other.log is not None) and set(_table_of(other.log)[1].kept) & set(lacking):
+                    other.whole and other.log is not None) and set(_table_of(other.log, b"")[1].kept) & set(lacking):
                 return False
         return all(one.size > local.spec.size_max for one in lacking)
 
     def _meet(self, model: Lasts, table: Table) -> None:
+        present = any(said.tag in (PRESENT, PRESENT_RANKED) for said in table.kept)
         for what, happened in (("a table of keys is what it should be", table.kept),
+                               ("a table knows of a writer that doesn't count", present),
                                ("a key that is over is kept for a while", table.over),
                                ("a key goes whose delay is over", model.cleaned),
                                ("a sample goes because of a limit", model.limited)):
@@ -305,6 +321,8 @@ class Tables:
             position, offset = position + stride, at - RING + stride
             end = at + RECORD.size + size
             last = int.from_bytes(view[end - 8 : end], "little") if size >= 8 else 0
+            ranked = local.spec.ranks[tag] if local.spec.ranks else 0
+            rank = rank_in(bytes(view[max(end - RANK_PLACE_MAX, end - size) : end]), ranked)
             if kind == LARGE:  # its bytes lie beside
                 size = int.from_bytes(view[at + RECORD.size + 8 : at + RECORD.size + 16], "little")
             order = view_id, sequence
@@ -313,7 +331,7 @@ class Tables:
             if read.first is None or (read.lacks is not None and read.lacks[1] == order):
                 read.first = order
             read.last = order
-            read.new.append(Said(order, key, tag, sender, writer, relay, size, None, source_ns, last))
+            read.new.append(Said(order, key, tag, sender, writer, relay, size, None, source_ns, last, rank))
         read.position, read.offset = position, offset
         return read
 

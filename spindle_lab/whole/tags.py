@@ -6,6 +6,7 @@ DEPARTURE = 17
 LAPSE = 33
 REVIVAL = 34
 TIME = 35
+PRESENT, PRESENT_RANKED = 200, 201  # of messages of which a table says only that their writers are there
 TIMED = 255  # of a message that counts for a time, as its last bytes say
 _TAGS = (0, 0, ENDS, TIMED)
 

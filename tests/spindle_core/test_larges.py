@@ -50,7 +50,7 @@ class Beside:
         self.samples[large_id] = data
         self.handed[self.number] = large_id
         inbox = self.inbox
-        entry = make_entry(large_id, len(data), data[:8], data[-8:])
+        entry = make_entry(large_id, len(data), data[:8], data[-16:])
         assert self.cluster.engines[self.place].hand_over_large(inbox, self.number, large_id, entry)
         return self.number
 
@@ -464,7 +464,7 @@ def test_what_waits_in_an_inbox_is_bounded() -> None:
     beside = group.writer(0).beside
     for _ in range(OF_INBOX):
         beside.hand_over(beside.make(SIZE, 0))
-    engine, entry = group.cluster.engines[0], make_entry(99, SIZE, bytes(8), bytes(8))
+    engine, entry = group.cluster.engines[0], make_entry(99, SIZE, bytes(8), bytes(16))
     assert not engine.hand_over_large(beside.inbox, 1000, 99, entry)
     assert len(beside.inbox.larges_waiting) == OF_INBOX
 
@@ -527,5 +527,5 @@ def test_many_ids_are_found_whatever_goes_between() -> None:
 
 def test_what_is_no_entry_is_refused() -> None:
     """Method: bytes of another length."""
-    with pytest.raises(ValueError, match="32 bytes, not 5"):
+    with pytest.raises(ValueError, match="40 bytes, not 5"):
         entry_of(b"short")

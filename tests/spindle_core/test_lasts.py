@@ -14,13 +14,21 @@ import random
 import pytest
 
 from spindle.group.levels import Level
-from spindle.group.topics import TIMING_STAMPED, TIMING_WORD, TopicSpec
+from spindle.group.topics import (
+    RANK_PRESENT,
+    RANK_PRESENT_RANKED,
+    RANK_YIELDS,
+    TIMING_STAMPED,
+    TIMING_WORD,
+    TopicSpec,
+)
 from spindle_core.delivery import Cursor, DeliveryLog
 from spindle_core.memory import Mapping
 from spindle_core.reader import LogReader
 from spindle_core.table_copy import table_messages, table_place
 from spindle_core.timing import Timing
-from spindle_lab.whole.lasts import Lasts, Said
+from spindle_lab.whole.lasts import Lasts
+from spindle_lab.whole.said import Said
 from tests.support import seeds
 
 SAMPLE, LEAVES, ENDS, OF_WRITER, OF_NODE, ALONE, CARRIED, BOUND = 1, 2, 4, 8, 16, 32, 128, 16
@@ -32,25 +40,39 @@ VIEW = 7
 STAMPED = bytes(TIMING_WORD if tag == 65 else TIMING_STAMPED for tag in range(256))
 
 
-def spec_of(depth: int, room: int, size_max: int = 16, by_source: bool = False) -> TopicSpec:
+# Where of each key only one writer counts: three tags without effects, and most others say a rank.
+YIELDS, PRESENT, PRESENT_RANKED, RANK_AT = 66, 68, 72, 14
+RANKS = bytes({YIELDS: RANK_YIELDS, PRESENT: RANK_PRESENT, PRESENT_RANKED: RANK_PRESENT_RANKED}.get(
+    tag, 0 if tag & 64 or tag == SAMPLE else RANK_AT) for tag in range(256))
+
+
+def spec_of(depth: int, room: int, size_max: int = 16, by_source: bool = False, ranked: bool = False) -> TopicSpec:
     return TopicSpec("t", level=Level.VOLATILE, size_max=size_max, history_depth=depth, history_bytes=room,
-                     effects=EFFECTS, timing=STAMPED if by_source else b"")
+                     effects=EFFECTS, timing=STAMPED if by_source else b"", ranks=RANKS if ranked else b"")
 
 
 def log_of(spec: TopicSpec, capacity: int = 1 << 16) -> DeliveryLog:
     return DeliveryLog(capacity, keep_history=True, history_depth=spec.history_depth, effects=spec.effects,
-                       table_bytes=spec.table_bytes, timing=Timing(spec.timing) if spec.timing else None)
+                       table_bytes=spec.table_bytes, timing=Timing(spec.timing) if spec.timing else None,
+                       ranks=spec.ranks)
 
 
 def said(
     sequence: int, key: int, tag: int = 0, writer: int = 1, sender: int = 1, relay: int = 0, size: int = 8,
-    last: int = 0, source_ns: int = 11,
+    last: int = 0, source_ns: int = 11, rank: int = 0,
 ) -> Said:
-    return Said((VIEW, sequence), key, tag, sender, writer, relay, size, source_ns=source_ns, last=last)
+    return Said((VIEW, sequence), key, tag, sender, writer, relay, size, source_ns=source_ns, last=last,
+                rank=rank if has_rank(tag, size) else 0)
+
+
+def has_rank(tag: int, size: int) -> bool:
+    return RANKS[tag] in (RANK_AT, RANK_PRESENT_RANKED) and size >= RANK_AT
 
 
 def payload_of(one: Said) -> bytes:
     payload = (one.order[1].to_bytes(8, "little") * (one.size // 8 + 1))[:one.size]
+    if has_rank(one.tag, one.size):
+        payload = payload[:-RANK_AT] + one.rank.to_bytes(4, "little", signed=True) + payload[4 - RANK_AT :]
     return payload[:-8] + one.last.to_bytes(8, "little") if one.tag & CARRIED and one.size >= 8 else payload
 
 
@@ -65,19 +87,24 @@ def kept(log: DeliveryLog) -> list[Said]:
     copy = log.copy_table(shared=False)
     for payload, sender, sequence, view_id, source_ns, writer, _, relay, tag, key, _ in table_messages(copy):
         last = int.from_bytes(payload[-8:], "little") if tag & CARRIED and len(payload) >= 8 else 0
+        rank = 0
+        if has_rank(tag, len(payload)):
+            rank = int.from_bytes(payload[-RANK_AT:][:4], "little", signed=True)
         found.append(Said((view_id, sequence), key, tag, sender, writer, relay, len(payload), source_ns=source_ns,
-                          last=last))
+                          last=last, rank=rank))
         assert payload == payload_of(found[-1])
     return found
 
 
 def random_messages(rng: random.Random, count: int, keys: int, large: int, groups: bool = False,
-                    by_source: bool = False) -> list[Said]:
+                    by_source: bool = False, ranked: bool = False) -> list[Said]:
     """`groups`: some writers speak for others, and some messages are about several keys. `by_source`: each has a time
     of its own."""
     found = []
     tags = [0, 0, 0, 0, LEAVES, ENDS, LEAVES | ENDS, SAMPLE | ENDS, SAMPLE | ENDS | LEAVES, SAMPLE | LEAVES,
             OF_WRITER | LEAVES, OF_WRITER | LEAVES | ENDS, OF_WRITER, OF_NODE | LEAVES, 64]
+    if ranked:
+        tags += [0, 0, 0, 0, SAMPLE, YIELDS, YIELDS, PRESENT, PRESENT_RANKED]
     if groups:
         tags += [CARRIED | SAMPLE, CARRIED | SAMPLE | BOUND, CARRIED | SAMPLE | BOUND, CARRIED | LEAVES,
                  CARRIED | LEAVES | ENDS | BOUND, CARRIED | ENDS, CARRIED | OF_WRITER | LEAVES | ENDS | BOUND, CARRIED,
@@ -97,19 +124,24 @@ def random_messages(rng: random.Random, count: int, keys: int, large: int, group
         if tag & ALONE:
             key += 1000 * rng.randrange(1, 4)
         found.append(said(sequence, key, tag, 0 if of_node else rng.randrange(1, 4), rng.randrange(1, 4), relay, size,
-                          last, sequence + rng.randrange(30) if by_source else 11))
+                          last, sequence + rng.randrange(30) if by_source else 11,
+                          rng.choice((-1, 0, 5, 5)) if ranked else 0))
     return found
 
 
-@pytest.mark.parametrize("by_source", [False, True])
-@pytest.mark.parametrize("groups", [False, True])
+KINDS = pytest.mark.parametrize(("groups", "by_source", "ranked"), [
+    (False, False, False), (True, False, False), (False, True, False), (True, True, False), (False, False, True),
+    (False, True, True)], ids=["plain", "groups", "by source", "groups by source", "ranked", "ranked by source"])
+
+
+@KINDS
 @pytest.mark.parametrize("seed", seeds(40, quick=10))
-def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bool) -> None:
+def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bool, ranked: bool) -> None:
     rng = random.Random(seed)
     large = rng.choice((8, 200, 900))
-    spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16, by_source)
+    spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16, by_source, ranked)
     log, model = log_of(spec), Lasts(spec)
-    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups, by_source):
+    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups, by_source, ranked):
         log.append(*arguments(one))
         model.note(one)
         assert kept(log) == model.kept
@@ -117,16 +149,16 @@ def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bo
     assert log.table_figures()["bytes"] <= spec.table_bytes
 
 
-@pytest.mark.parametrize("by_source", [False, True])
-@pytest.mark.parametrize("groups", [False, True])
+@KINDS
 @pytest.mark.parametrize("seed", seeds(20, quick=5))
-def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool, by_source: bool) -> None:
+def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool, by_source: bool,
+                                                              ranked: bool) -> None:
     """Whoever gets the table at some place, and the messages of the log from some earlier place on, has from there on
     what everybody has: also of what leaves for want of room."""
     rng = random.Random(seed)
-    spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16, by_source)
+    spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16, by_source, ranked)
     log, joiner = log_of(spec), log_of(spec)
-    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups, by_source)
+    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups, by_source, ranked)
     entered, cut = sorted(rng.sample(range(len(messages)), 2))
     for one in messages[:cut]:
         log.append(*arguments(one))

@@ -19,12 +19,14 @@ from spindle.group.topics import TIMING_STAMPED, TIMING_WORD, TopicSpec
 from spindle_core.delivery import CLEANUP_NEVER, DeliveryLog
 from spindle_core.table_copy import table_messages, table_place
 from spindle_core.timing import Timing
-from spindle_lab.whole.lasts import Lasts, Said
+from spindle_lab.whole.lasts import Lasts
+from spindle_lab.whole.said import Said
 from tests.spindle_core.test_lasts import (
     EFFECTS,
     ENDS,
     LEAVES,
     OF_WRITER,
+    RANKS,
     SAMPLE,
     arguments,
     kept,
@@ -41,15 +43,15 @@ TIMING = bytes(TIMING_WORD if tag == WORD else 0 for tag in range(256))
 OVER = LEAVES | ENDS
 
 
-def spec_of(depth: int = 1, room: int = 1 << 16, **limits: int) -> TopicSpec:
+def spec_of(depth: int = 1, room: int = 1 << 16, ranks: bytes = b"", **limits: int) -> TopicSpec:
     return TopicSpec("t", level=Level.VOLATILE, size_max=16, history_depth=depth, history_bytes=room, effects=ALL,
-                     timing=TIMING, **limits)
+                     timing=TIMING, ranks=ranks, **limits)
 
 
 def log_of(spec: TopicSpec) -> DeliveryLog:
     return DeliveryLog(1 << 16, keep_history=True, history_depth=spec.history_depth, effects=spec.effects,
                        table_bytes=spec.table_bytes, timing=Timing(spec.timing), samples_max=spec.samples_max,
-                       keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns)
+                       keys_max=spec.keys_max, cleanup_ns=spec.cleanup_ns, ranks=spec.ranks)
 
 
 def message(one: Said) -> tuple[Any, ...]:
@@ -97,19 +99,19 @@ class Topic:
 
 # --- against the model
 
-def drawn(rng: random.Random, count: int, keys: int, large: int, groups: bool) -> list[Said]:
+def drawn(rng: random.Random, count: int, keys: int, large: int, kind: str) -> list[Said]:
     """As in test_lasts.py, with words and samples that are of no key among them; all have timestamps, mostly those of
     the time that goes by."""
     now, found = NOW, []
-    for one in random_messages(rng, count, keys, large, groups):
+    for one in random_messages(rng, count, keys, large, kind == "groups", ranked=kind == "ranked"):
         now += rng.choice((0, 0, MS, 20 * MS, S))
-        kind = rng.random()
-        if kind < 0.1:
+        chance = rng.random()
+        if chance < 0.1:
             one = word(one.order[1], now - rng.choice((0, 0, 0, 50 * MS)), rng.choice((0, 0, 0, 5)))
-        elif kind < 0.2:
+        elif chance < 0.2:
             key = rng.choice((one.key, 1 << 63 | rng.randrange(1 << 20)))
             one = dataclasses.replace(one, tag=rng.choice((ALONE, ALONE, ALONE_ENDS)), key=key, writer=one.writer or 1,
-                                      last=0)
+                                      last=0, rank=0)
         if one.tag != WORD:
             stamps = (now, now, now, 0, now + 20 * S, now + 90 * S, 1 << 63)
             one = dataclasses.replace(one, source_ns=rng.choice(stamps))
@@ -117,21 +119,22 @@ def drawn(rng: random.Random, count: int, keys: int, large: int, groups: bool) -
     return found
 
 
-def drawn_spec(rng: random.Random) -> TopicSpec:
+def drawn_spec(rng: random.Random, kind: str) -> TopicSpec:
     spec = spec_of(
         rng.choice((0, 0, 1, 3)), rng.choice((4096, 8192, 1 << 20)), samples_max=rng.choice((0, 0, 1, 4, 20)),
-        keys_max=rng.choice((0, 0, 1, 3, 10)), cleanup_ns=rng.choice((0, 1, 30 * MS, 2 * S, 40 * S, CLEANUP_NEVER)))
+        keys_max=rng.choice((0, 0, 1, 3, 10)), cleanup_ns=rng.choice((0, 1, 30 * MS, 2 * S, 40 * S, CLEANUP_NEVER)),
+        ranks=RANKS if kind == "ranked" else b"")
     # Whether nodes look at source timestamps is nothing to the table, which knows the words all the same.
     return dataclasses.replace(spec, timing=bytes(one + rng.choice((0, TIMING_STAMPED)) for one in spec.timing))
 
 
-@pytest.mark.parametrize("groups", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "groups", "ranked"])
 @pytest.mark.parametrize("seed", seeds(80, quick=15))
-def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
+def test_the_table_is_what_the_model_says(seed: int, kind: str) -> None:
     rng = random.Random(seed)
-    spec = drawn_spec(rng)
+    spec = drawn_spec(rng, kind)
     log, model = log_of(spec), Lasts(spec)
-    for one in drawn(rng, 300, rng.choice((1, 4, 30)), rng.choice((8, 200, 900)), groups):
+    for one in drawn(rng, 300, rng.choice((1, 4, 30)), rng.choice((8, 200, 900)), kind):
         log.append(*message(one))
         model.note(one)
         assert kept(log) == model.kept
@@ -143,14 +146,14 @@ def test_the_table_is_what_the_model_says(seed: int, groups: bool) -> None:
     assert figures["bytes"] <= spec.table_bytes
 
 
-@pytest.mark.parametrize("groups", [False, True])
+@pytest.mark.parametrize("kind", ["plain", "groups", "ranked"])
 @pytest.mark.parametrize("seed", seeds(40, quick=10))
-def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool) -> None:
+def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, kind: str) -> None:
     """Also of what goes because of a limit, and of what is over, in the same order and at the same time."""
     rng = random.Random(seed)
-    spec = drawn_spec(rng)
+    spec = drawn_spec(rng, kind)
     log, joiner = log_of(spec), log_of(spec)
-    messages = drawn(rng, 400, rng.choice((3, 40)), 300, groups)
+    messages = drawn(rng, 400, rng.choice((3, 40)), 300, kind)
     entered, cut = sorted(rng.sample(range(len(messages)), 2))
     for one in messages[:cut]:
         log.append(*message(one))

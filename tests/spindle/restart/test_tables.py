@@ -34,7 +34,8 @@ from spindle.restart.codec import order_to_wire
 from spindle.restart.giving import Giving
 from spindle.restart.tables import OVER_AT_ONCE, TableState, add
 from spindle_core.table_copy import table_messages
-from spindle_lab.whole.lasts import Lasts, Said
+from spindle_lab.whole.lasts import Lasts
+from spindle_lab.whole.said import Said
 from tests.spindle.node.test_node import Group, until, with_group
 from tests.spindle.ports import writer_of
 
