@@ -78,6 +78,7 @@ class WriterLink:
         self.torn: set[int] = set()  # numbers of sets whose last packet was not written: nobody ever gets these
         self.guid = b""
         self.handle = self._open(runtime.session)
+        self.spec = self.handle.topic.spec  # somebody may have declared it anew since
         self._local.add(self.handle, runtime.number)
 
     @property
@@ -122,6 +123,7 @@ class WriterLink:
                 return
             self._local.discard(self.handle)
             self.handle = handle
+            self.spec = handle.topic.spec  # in another group others may have been the first to declare it
             self._local.add(handle, self.runtime.number)
             self.error = None
         if said != (self._endpoint, self._farewell):  # changed meanwhile
