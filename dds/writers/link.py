@@ -173,6 +173,9 @@ class WriterLink:
 
     def turned(self) -> None:
         """The session has turned to another node by itself: it also sends again what had not come."""
+        before, self.spec = self.spec, self.handle.topic.spec
+        if self.spec != before and (writer := self.writer()) is not None:
+            writer._rebind()
 
     # --- after the death of the node
 
