@@ -90,6 +90,8 @@ class WriterLink:
     def held_up_by(self, few: bool = False) -> str:
         """Whom the topic's writers wait for, `few`: for memory, in words; empty if nobody can tell. Asks the node once
         in a while, and not for long: the caller has waited enough."""
+        if awaits := self.handle.session.awaits:
+            return awaits
         text, asked_s = self._held_up
         if time.monotonic() - asked_s >= HELD_UP_FOR_S:
             try:

@@ -93,6 +93,11 @@ class RemoteSession(Session):
     def beside_node(self) -> bool:
         return False
 
+    @property
+    def awaits(self) -> str:
+        """As Session.awaits."""
+        return self._channel.awaits
+
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None,
                     type_: bytes = b"") -> WriterHandle:

@@ -16,7 +16,18 @@ import pytest
 
 import dds
 import dds.nodes.attachment
-from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
+from dds import (
+    DataReader,
+    DataWriter,
+    DDSException,
+    DDSNodeLost,
+    DDSTimeout,
+    DomainParticipant,
+    NodeState,
+    Policy,
+    Qos,
+    Topic,
+)
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.internal import publication_handle
@@ -408,3 +419,16 @@ def test_a_writer_goes_by_the_topic_that_another_group_has(runtime_dir):
                 assert writer.wait_for_acks(LONG)
                 late = DataReader(near, topic, last)
                 assert sorted(sample.height for sample in late.take(10)) == [4, 5, 6, 7]
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_node_is_told_so(runtime_dir):
+    """And not that readers hold it up, which nobody can know then."""
+    qos = Qos(Policy.Reliability.Reliable(100_000_000), Policy.ResourceLimits(max_samples=4))
+    with hosts(runtime_dir, 1) as (host,), remote([host], reattach=True) as far:
+        writer = DataWriter(far, Topic(far, "topic", bytes, qos=qos))
+        host.running.kill()
+        wait_until(lambda: far.session.awaits)
+        with pytest.raises(DDSTimeout, match="waits for a node: none serves now, the last one was node 1"):
+            for _ in range(100):
+                writer.write(b"x")
