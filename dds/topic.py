@@ -183,8 +183,11 @@ class Topic(Entity, Generic[T]):
                 return self._info
 
             def agree() -> TopicInfo | None:
-                info = self._adopt()
-                return info if info is not None or level is None else self._declare(level, qos or self._own_qos)
+                info, said = self._adopt(), qos or self._own_qos
+                if info is not None and self._says_otherwise(info, said) and self._is_given_up(info):
+                    return self._declare(policies.level_of(self._own_qos) if policies.says_level(self._own_qos)
+                                         else int(info.spec.level), said)
+                return info if info is not None or level is None else self._declare(level, said)
 
             self._info = self._runtime.ask(f"topic {self._name!r}", agree)
             return self._info
@@ -201,7 +204,9 @@ class Topic(Entity, Generic[T]):
         if found is not None:
             spec = found.spec
             level = policies.level_of(self._own_qos) if policies.says_level(self._own_qos) else spec.level
-            wanted = dataclasses.replace(spec, level=Level(level), window=self._window or spec.window)
+            wanted = dataclasses.replace(  # without what says how it is kept: not every level goes with that
+                spec, level=Level(level), window=self._window or spec.window, effects=b"", timing=b"", samples_max=0,
+                keys_max=0, cleanup_ns=0, ranks=b"")
             if self._order:
                 wanted = dataclasses.replace(
                     wanted, type_name=order_groups.TYPE_NAME, type_hash=b"", level=max(wanted.level, Level.ATOMIC))
@@ -215,15 +220,62 @@ class Topic(Entity, Generic[T]):
             except TopicMismatch as error:
                 if found.members or spec.level is Level.LOGGED or not anew:
                     raise
-                if any(isinstance(other, Topic) and other is not self and other._info is not None
-                       and (other._order or other._name) == spec.name
-                       for other in self.get_participant()._living_children()):
+                if self._others_have(spec.name):
                     raise TopicMismatch(f"{error}; a Topic of this participant has it, close that first") from None
                 return None
         return found
 
+    def _others_have(self, name: str) -> bool:
+        """True if another Topic of the participant goes by what the group has under this name."""
+        return any(isinstance(other, Topic) and other is not self and other._info is not None
+                   and (other._order or other._name) == name for other in self.get_participant()._living_children())
+
+    def _says_otherwise(self, found: TopicInfo, qos: Qos) -> bool:
+        """True if the group's topic has settings that this declaration says otherwise, but isn't refused for: what is
+        kept for late joiners, and which ends are said. Topics of an order group each say something else."""
+        if self._order:
+            return False
+        spec = found.spec
+        if policies.is_exclusive(qos) and not spec.departure:
+            return True
+        if not policies.says_level(self._own_qos):
+            return False
+        wanted = self._spec(int(spec.level), self._own_qos)
+        names = ["history_bytes"] if self._history_bytes else []
+        if Policy.History in self._own_qos or Policy.DurabilityService in self._own_qos:
+            names += ["history_depth", "effects", "ranks", "samples_max", "keys_max", "cleanup_ns"]
+        return (policies.by_source(self._own_qos) and not spec.stamped) or any(
+            getattr(spec, name) != getattr(wanted, name) for name in names)
+
+    def _is_given_up(self, found: TopicInfo) -> bool:
+        """Deletes it, so that it can be declared anew, unless somebody has it open, or something on disk."""
+        from spindle.errors import TopicInUse, TopicUnknown
+        from spindle.group.levels import Level
+
+        if found.members or found.spec.level is Level.LOGGED or self._others_have(found.spec.name):
+            return False
+        try:
+            self._runtime.session.delete_topic(found.spec.name)
+        except TopicInUse:
+            return False
+        except TopicUnknown:
+            pass  # by somebody else, just now
+        return True
+
     def _declare(self, level: int, qos: Qos) -> TopicInfo:
         from spindle.errors import TopicMismatch
+
+        try:
+            return self._runtime.session.declare_topic(self._spec(level, qos))
+        except TopicMismatch:
+            # Somebody was faster. What our declaration leaves open is as they declared it.
+            found = self._adopt()
+            if found is None:
+                raise
+            return found
+
+    def _spec(self, level: int, qos: Qos) -> TopicSpec:
+        """What is declared; `qos` is that of whoever needs the topic, for what the Topic's own doesn't say."""
         from spindle.group.levels import Level
         from spindle.group.topics import TopicSpec
 
@@ -247,14 +299,7 @@ class Topic(Entity, Generic[T]):
                 spec, name=self._order, type_name=order_groups.TYPE_NAME, type_hash=b"",
                 level=max(spec.level, Level.ATOMIC), size_max=order_groups.size_max_of(self._size_max, largest),
                 departure=DEPARTURE)
-        try:
-            return self._runtime.session.declare_topic(spec)
-        except TopicMismatch:
-            # Somebody was faster. What our declaration leaves open is as they declared it.
-            found = self._adopt()
-            if found is None:
-                raise
-            return found
+        return spec
 
     @property
     def _channel(self) -> order_groups.Channel | None:

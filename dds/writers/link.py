@@ -78,6 +78,7 @@ class WriterLink:
         self.torn: set[int] = set()  # numbers of sets whose last packet was not written: nobody ever gets these
         self.guid = b""
         self.handle = self._open(runtime.session)
+        self.spec = self.handle.topic.spec  # somebody may have declared it anew since
         self._local.add(self.handle, runtime.number)
 
     @property
@@ -89,6 +90,8 @@ class WriterLink:
     def held_up_by(self, few: bool = False) -> str:
         """Whom the topic's writers wait for, `few`: for memory, in words; empty if nobody can tell. Asks the node once
         in a while, and not for long: the caller has waited enough."""
+        if awaits := self.handle.session.awaits:
+            return awaits
         text, asked_s = self._held_up
         if time.monotonic() - asked_s >= HELD_UP_FOR_S:
             try:
@@ -122,6 +125,7 @@ class WriterLink:
                 return
             self._local.discard(self.handle)
             self.handle = handle
+            self.spec = handle.topic.spec  # in another group others may have been the first to declare it
             self._local.add(handle, self.runtime.number)
             self.error = None
         if said != (self._endpoint, self._farewell):  # changed meanwhile
@@ -171,6 +175,9 @@ class WriterLink:
 
     def turned(self) -> None:
         """The session has turned to another node by itself: it also sends again what had not come."""
+        before, self.spec = self.spec, self.handle.topic.spec
+        if self.spec != before and (writer := self.writer()) is not None:
+            writer._rebind()
 
     # --- after the death of the node
 

@@ -364,7 +364,11 @@ class Application(Operators):
 
     async def _delete_topic(self, request: pb.Request) -> Answer:
         wanted = request.delete_topic
-        self.permissions.check_declare(wanted.topic)
+        known = self._node.topic(wanted.topic)
+        if wanted.renews or (known is not None and known.spec.level is Level.LOGGED):
+            self.permissions.check_publish(wanted.topic)  # it decides about what others have written
+        else:
+            self.permissions.check_declare(wanted.topic)
         if self.quota is not None:
             await self.quota.change()
         await self._node.delete_topic(wanted.topic, wanted.renews)

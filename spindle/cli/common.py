@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import math
+import os
 import re
 import signal
 import sys
@@ -81,9 +82,15 @@ def target_options(function: F) -> F:
 
     @functools.wraps(function)
     def with_target(domain: int, node: int | None, runtime_dir: Path | None, nodes: str | None, **more: Any) -> Any:
-        source = click.get_current_context().get_parameter_source("nodes")
-        if source is click.core.ParameterSource.ENVIRONMENT and (node is not None or runtime_dir is not None):
-            nodes = None  # an option about this host wins over $SPINDLE_NODES
+        if not given_on_line("nodes"):
+            # An option about this host wins over what the environment says of other hosts; a variable about this host
+            # doesn't, as in programs.
+            if given_on_line("node") or given_on_line("runtime_dir"):
+                nodes = None
+            elif not nodes and os.environ.get("SPINDLE_CLIENT_CONFIG"):
+                from spindle.client.nodes import nodes_in_file
+
+                nodes = nodes_in_file()
         return function(target=Target(domain, node, runtime_dir, nodes), **more)
 
     decorated: Any = with_target  # the options' types are click's affair

@@ -93,6 +93,13 @@ def nodes_wanted(nodes: Sequence[str] | str | None = None, **keys: str | os.Path
                          plain=bool(plain))
 
 
+def nodes_in_file() -> str | None:
+    """The nodes of $SPINDLE_CLIENT_CONFIG, comma between; None if there is no such file or it names none. Raises
+    ConfigError."""
+    nodes = _client_file().get("nodes")
+    return nodes if nodes is None or isinstance(nodes, str) else ",".join(nodes)
+
+
 def _client_file() -> dict[str, Any]:
     path = os.environ.get("SPINDLE_CLIENT_CONFIG")
     if not path:
@@ -107,6 +114,11 @@ def _client_file() -> dict[str, Any]:
     known = {"nodes", "plain", *_KEYS}
     if unknown := sorted(set(found) - known):
         raise ConfigError(f"{path}: unknown: {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+    for name, value in found.items():
+        texts = value if isinstance(value, list) and name == "nodes" else [value]
+        if not all(isinstance(one, bool if name == "plain" else str) for one in texts):
+            must = {"nodes": "a list of \"host:port\"", "plain": "true or false"}.get(name, "the name of a file")
+            raise ConfigError(f"{path}: {name} = {value!r}: must be {must}")
     return found
 
 

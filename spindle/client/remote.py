@@ -93,6 +93,11 @@ class RemoteSession(Session):
     def beside_node(self) -> bool:
         return False
 
+    @property
+    def awaits(self) -> str:
+        """As Session.awaits."""
+        return self._channel.awaits
+
     def open_writer(self, topic: str, *, slots: int = 0, endpoint: bytes = b"", guid: bytes = b"",
                     keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None,
                     type_: bytes = b"") -> WriterHandle:
@@ -100,8 +105,8 @@ class RemoteSession(Session):
         with _told_what_ran_out(f"a writer of topic {topic!r}"):
             writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease,
                                   type_, self._channel._changed)
-            info = self._channel.open_writer(writer)
-        return RemoteWriterHandle(self, writer, info)
+            self._channel.open_writer(writer)
+        return RemoteWriterHandle(self, writer)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                     after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
@@ -180,9 +185,8 @@ class RemoteCounters:
 class RemoteWriterHandle(WriterHandle):
     """A writer of a RemoteSession."""
 
-    def __init__(self, session: RemoteSession, writer: RemoteWriter, topic: TopicInfo) -> None:
+    def __init__(self, session: RemoteSession, writer: RemoteWriter) -> None:
         self.session = session
-        self.topic = topic
         self.inbox = writer.inbox
         self.closed = False
         self._writer = writer
@@ -191,6 +195,11 @@ class RemoteWriterHandle(WriterHandle):
     @property
     def port(self) -> int:  # type: ignore[override]
         return self._writer.port
+
+    @property
+    def topic(self) -> TopicInfo:  # type: ignore[override]
+        """The agreed topic when the present node opened it."""
+        return self._writer.topic
 
     @property
     def writer_id(self) -> int:  # type: ignore[override]

@@ -101,7 +101,7 @@ class RemoteChannel(RemoteRequests):
 
     # --- readers and writers
 
-    def open_writer(self, writer: RemoteWriter) -> TopicInfo:
+    def open_writer(self, writer: RemoteWriter) -> None:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S
         while True:
             wanted = writer.request(self.notices.present(writer.guid))
@@ -112,7 +112,7 @@ class RemoteChannel(RemoteRequests):
                 writer.opened(opened.writer)
                 link.writers[opened.writer.port] = writer
                 self._writers += (writer,)
-            return topic_from_wire(opened.writer.topic)
+            return
 
     def open_reader(self, reader: RemoteReader, wanted: pb.OpenReader) -> TopicInfo:
         deadline = time.monotonic() + REQUEST_TIMEOUT_S

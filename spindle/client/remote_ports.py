@@ -89,7 +89,10 @@ class RemoteWriter:
     def opened(self, reply: pb.WriterOpened) -> None:
         """It is open there: what the group has had is acknowledged, the rest will be handed out again. Raises
         SpindleError if that node doesn't take it."""
+        from spindle.group.codec import topic_from_wire
+
         self.larges.check(reply.large_max)
+        self.topic = topic_from_wire(reply.topic)  # of another group, that of a restart, it may be another one
         index = self.outbox.index_after(reply.sent_ns) if self.known else 0
         self.outbox.settle(index, index)  # of a logged topic it is on all disks by then
         self.larges.settled(self.outbox.consumed)

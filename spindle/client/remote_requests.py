@@ -61,6 +61,13 @@ class RemoteRequests:
         return self._serving.address if self._serving is not None else ""
 
     @property
+    def awaits(self) -> str:
+        """As Session.awaits."""
+        if self._link is not None or self.ended:
+            return ""
+        return f"a node: none serves now, the last one was {self._serving}"
+
+    @property
     def end_error(self) -> SpindleError | None:
         return self._end_error
 

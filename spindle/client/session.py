@@ -195,6 +195,11 @@ class Session:
         """The node is on this host."""
         return True
 
+    @property
+    def awaits(self) -> str:
+        """That no node serves, in words, while the next one is looked for; else empty."""
+        return ""
+
     def is_within(self, engine: Engine) -> None:
         """The node of this session is in this process, and has this engine."""
         self._engine = engine

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
 AT_ONCE_MAX = 64  # messages of one duplex, before those of others
 AGAIN_S = 0.02  # before it looks once more whether its node has answered
+DEAF_S = 0.02  # for an answer to one who has not taken the one before: others wait for theirs
+DEAF_MAX = 1024  # of those that are remembered
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Port:
         self._callers: dict[Duplex, tuple[int, int]] = {}  # life of their node, and their link
         self._offered = Offered(session, end.id)
         self._spin_s = 0.0  # before the next sleep
+        self._deaf: OrderedDict[Duplex | tuple[int, int], None] = OrderedDict()  # have not taken the last answer
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> Message | None:
         """The next message, or None after so long. Raises LinkError, NodeStopped."""
@@ -128,18 +131,37 @@ class Port:
     def _end_duplex(self, duplex: Duplex) -> None:
         assert self._listening is not None
         del self._callers[duplex]
+        self._deaf.pop(duplex, None)
         self._listening.remove(duplex)
         self._offered.ended()
         self._take_duplexes()
 
-    def answer(self, message: Message, data: bytes) -> None:
+    def answer(self, message: Message, data: bytes, timeout_s: float = TIMEOUT_S) -> None:
         """To whoever has called. Raises ConfigError where the message is no call; LinkError where the caller has gone,
-        TimeoutError where it takes nothing."""
+        TimeoutError where it takes nothing: then it is hardly waited for until it takes an answer again."""
         if not message.call:
             raise ConfigError("this message is no call: nobody waits for an answer to it")
-        if isinstance(message, StraightMessage):
-            self._answer_straight(message.duplex, message.call, data)
+        caller = message.duplex if isinstance(message, StraightMessage) else (message.life, message.sender)
+        patience_s = min(timeout_s, DEAF_S) if caller in self._deaf else timeout_s
+        try:
+            if isinstance(message, StraightMessage):
+                taken = self._answer_straight(message.duplex, message.call, data, patience_s)
+            else:
+                taken = self._answer_through_pools(message, data, patience_s)
+        except LinkError:
+            self._deaf.pop(caller, None)
+            raise
+        if taken:
+            self._deaf.pop(caller, None)
             return
+        self._deaf[caller] = None
+        if len(self._deaf) > DEAF_MAX:
+            self._deaf.popitem(last=False)
+        raise TimeoutError(f"whoever has called takes nothing, and {patience_s:g} s are over")
+
+    def _answer_through_pools(self, message: Message, data: bytes, timeout_s: float) -> bool:
+        """Whether it was taken in time. Where not, its link is given up with it: the next answers to programs of that
+        node would wait behind it."""
         link = self._answering.get(message.life)
         if link is not None and link.user.broken:
             self._answering.pop(message.life).close()
@@ -149,19 +171,27 @@ class Port:
             if len(self._answering) > LINKS_FOR_ANSWERS_MAX:
                 self._answering.popitem(last=False)[1].close()
         self._answering.move_to_end(message.life)
-        link.send(data, to=message.sender, call=message.call)
+        link.timeout_s = timeout_s
+        try:
+            link.send(data, to=message.sender, call=message.call)
+        except TimeoutError:
+            self._answering.pop(message.life).close()
+            return False
+        return True
 
-    def _answer_straight(self, duplex: Duplex, call: int, data: bytes) -> None:
+    def _answer_straight(self, duplex: Duplex, call: int, data: bytes, timeout_s: float) -> bool:
+        """Whether it was taken in time."""
         if len(data) > MESSAGE_MAX:
             raise ConfigError(f"an answer of {len(data)} bytes: {MESSAGE_MAX} are the limit")
-        until_s = time.monotonic() + TIMEOUT_S  # who waits for room itself takes its answers meanwhile
+        until_s = time.monotonic() + timeout_s  # who waits for room itself takes its answers meanwhile
         while not duplex.put(call, data):
             self._end.check()
             if duplex.over:
                 raise LinkError("whoever has called has gone", "cut")
             if (left_s := until_s - time.monotonic()) <= 0:
-                raise TimeoutError(f"whoever has called takes nothing, and {TIMEOUT_S:g} s are over")
+                return False
             duplex.wait(left_s, 0.0, len(data), messages=False)
+        return True
 
     def close(self) -> None:
         """Nobody listens there any more. Idempotent."""

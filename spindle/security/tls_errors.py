@@ -32,7 +32,7 @@ def unverified(error: ssl.SSLCertVerificationError, whose: str, mode: str) -> st
         return (f"{whose} is not signed by any authority in [network] authority; all nodes need certificates of the "
                 "same authority, or a file with both while one replaces the other")
     if code == HAS_EXPIRED:
-        return f"{whose} has expired; make a new one (`spindle keys node`), or {CLOCKS}"
+        return f"{whose} has expired; make a new one (`spindle keys`), or {CLOCKS}"
     if code == NOT_YET_VALID:
         return f"{whose} is not valid yet; {CLOCKS}"
     if code == WRONG_PURPOSE:
@@ -64,8 +64,8 @@ def _alerted(name: str, error: ssl.SSLError, label: str, mode: str) -> SpindleEr
     if "PROTOCOL_VERSION" in name:
         return ProtocolMismatch(f"{label} refuses this node: it does not speak TLS 1.3, and nothing older is allowed")
     if "EXPIRED" in name:
-        return AccessDenied(f"{label} refuses {what}: to its mind it has expired; make a new one (`spindle keys "
-                            f"node`), or {CLOCKS}")
+        return AccessDenied(f"{label} refuses {what}: to its mind it has expired; make a new one (`spindle keys`), or "
+                            f"{CLOCKS}")
     if "CERTIFICATE_REQUIRED" in name:
         return AccessDenied(f"{label} refuses this node: it wants a certificate")
     if "UNSUPPORTED_CERTIFICATE" in name:

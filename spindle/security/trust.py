@@ -38,6 +38,7 @@ SECRETS_MAX = 4
 SECRET_DISTINCT_MIN = 8  # different bytes: 16 random ones have fewer once in 10^15 times
 FILE_BYTES_MAX = 1 << 20
 ENDS_SOON_S = 30 * 86400
+REMIND_S = 86400.0  # between warnings that the certificate ends
 
 
 class Trust:
@@ -142,8 +143,9 @@ class Trust:
         assert self.not_after is not None
         day = time.strftime("%Y-%m-%d", time.gmtime(self.not_after))
         ends = f"ends on {day}, in {int(left_s // 86400)} days" if left_s > 0 else f"has ended on {day}"
-        return (f"{self.identity} {ends}: then no node lets this one in any more. Make a new one (`spindle keys node`) "
-                "and start the node anew with it")
+        assert self.identity is not None
+        return (f"{self.identity} {ends}: then no node lets this one in any more. Make a new one (`spindle keys "
+                f"{self.identity.role}`) and start the {'node' if self.identity.role == NODE else 'edge'} anew with it")
 
 
 def is_loopback(address: str) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from spindle.edge.edge import Edge
 from spindle.security.identity import APPLICATION
-from spindle.security.trust import Trust
+from spindle.security.trust import REMIND_S, Trust
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,14 +35,13 @@ class Face(Protocol):
 async def serve_edge(config: NodeConfig, stopping: asyncio.Event, face: Face) -> None:
     """Runs an edge until `stopping` is set. Raises what keeps it from starting."""
     trust = Trust.of(config, APPLICATION)
-    if warning := trust.ends_soon():
-        LOG.warning("%s", warning)
 
     def found(address: str) -> None:
         LOG.info("programs of this host are served by the node at %s", address)
         face.manager.status(f"at the node {address}")
 
     edge = Edge(config, trust, found)
+    reminding = asyncio.ensure_future(_remind(trust))
     try:
         await edge.start()
         face.edge_ready(edge.path)
@@ -53,5 +52,14 @@ async def serve_edge(config: NodeConfig, stopping: asyncio.Event, face: Face) ->
             failed.result()
         failed.cancel()
     finally:
+        reminding.cancel()
         face.manager.tell("STOPPING=1", "STATUS=ending")
         await edge.close()
+
+
+async def _remind(trust: Trust) -> None:
+    """Warns every day while the certificate is about to end, as a node does."""
+    while True:
+        if warning := trust.ends_soon():
+            LOG.warning("%s", warning)
+        await asyncio.sleep(REMIND_S)

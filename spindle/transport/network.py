@@ -40,7 +40,7 @@ from spindle.errors import (
 )
 from spindle.security.access import NetworkPeer, address_text
 from spindle.security.identity import PLAIN as PLAIN_MODE
-from spindle.security.trust import Trust
+from spindle.security.trust import REMIND_S, Trust
 from spindle.transport.frames import notice_vanished
 from spindle.transport.wire import Connection, Limits
 from spindle.waiting import within
@@ -54,7 +54,6 @@ DATA_VERSION = 1
 INTRODUCING_MAX = 256
 LISTEN_BACKLOG = 128
 ENDING_TIMEOUT_S = 1.0
-REMIND_S = 86400.0  # between warnings that the certificate ends
 UNANSWERED_MS_MIN = 10_000  # what was sent and isn't acknowledged by then ends a connection
 RESEND_MS_MAX = 1000  # between attempts to send again, where the kernel can be told so
 TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.15 has the second one

@@ -401,6 +401,19 @@ def test_the_nodes_limit_is_named(limited) -> None:
     assert [len(one) for one in take(reader, 2)] == [65536, 0]
 
 
+def test_who_waits_for_the_memory_of_a_loan_hears_of_that() -> None:
+    from spindle.config.settings import NodeConfig
+
+    with dds.Domain(66, NodeConfig(large_capacity=1 << 20)), DomainParticipant.embedded(66) as one:
+        qos = Qos(Policy.Reliability.Reliable(duration(milliseconds=50)))
+        topic = Topic(one, "t", bytes, qos)
+        slow, writer = DataWriter(one, topic), DataWriter(one, topic)
+        with slow.loan(1 << 20) as data:
+            with pytest.raises(DDSTimeout, match="has yet to fill a loan that takes it"):
+                writer.write(bytes(600_000))
+            data[:] = bytes(1 << 20)
+
+
 def test_memory_that_is_not_free_in_time_says_so() -> None:
     """Goal: who waits for memory learns that, and whom it waits for; and goes on when there is some."""
     from spindle.config.settings import NodeConfig

@@ -27,9 +27,10 @@ from dds import (
     Topic,
     duration,
 )
+from tests.dds.test_late_joiners import Track
 from tests.dds.test_node_lost import VOLATILE, waitset_of
 from tests.dds.test_sub import LONG
-from tests.spindle.daemons import Daemon
+from tests.spindle.daemons import Daemon, daemons
 from tests.support import halt, wait_until
 
 
@@ -86,6 +87,30 @@ def test_what_is_being_made_when_the_node_dies_is_made_at_the_next_one(group, mo
         writer.write(b"x")
         assert reader.take_one(timeout=LONG) == b"x"
         assert participant.session is not first and participant.get_node_status().reattached_count == 1
+
+
+@pytest.mark.slow
+def test_a_writer_goes_by_the_topic_that_another_group_has(runtime_dir):
+    """Goal: late joiners get the last sample of each instance, though the writer's program had declared a topic that
+    doesn't keep them so. Method: the only node is started anew, and another program there first."""
+    with daemons(runtime_dir, 1) as nodes, DomainParticipant(reattach=True) as participant:
+        writer = DataWriter(participant, Topic(participant, "topic", Track, qos=VOLATILE))
+        may_go_on, attachment = threading.Event(), participant._runtime.attachment
+        again = attachment._again
+        attachment._again = lambda: again() if may_go_on.wait(20) else None
+        nodes[0].kill()
+        nodes[0] = Daemon(1, runtime_dir=runtime_dir).wait_ready()
+        with DomainParticipant() as other:
+            last = VOLATILE + Qos(Policy.History.KeepLast(1))
+            topic = Topic(other, "topic", Track, qos=last)
+            with DataReader(other, topic, last):
+                may_go_on.set()
+                wait_until(lambda: participant.get_node_status().reattached_count == 1)
+                for number in range(8):
+                    writer.write(Track(number % 4, number))
+                assert writer.wait_for_acks(LONG)
+                late = DataReader(other, topic, last)
+                assert sorted(sample.height for sample in late.take(10)) == [4, 5, 6, 7]
 
 
 @pytest.mark.slow

@@ -16,13 +16,25 @@ import pytest
 
 import dds
 import dds.nodes.attachment
-from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DomainParticipant, NodeState, Policy, Qos, Topic
+from dds import (
+    DataReader,
+    DataWriter,
+    DDSException,
+    DDSNodeLost,
+    DDSTimeout,
+    DomainParticipant,
+    NodeState,
+    Policy,
+    Qos,
+    Topic,
+)
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.internal import publication_handle
 from dds.nodes.ways import DistantNode
 from spindle.client import remote_ports
 from tests.dds.test_sub import LONG
+from tests.spindle.hosts import hosts
 from tests.support import wait_until
 
 ALL = Policy.History.KeepAll
@@ -381,3 +393,42 @@ def test_the_environment_says_where(site, monkeypatch):
         assert participant.session.node_id == 2
     with beside(site[2]) as participant:  # what is said in the program goes before
         assert participant.session.node_id == 3
+
+
+@pytest.mark.slow
+def test_a_writer_goes_by_the_topic_that_another_group_has(runtime_dir):
+    """Goal: late joiners get the last sample of each instance, though the writer's program had declared a topic that
+    doesn't keep them so. Method: the only node is started anew, and another program is the first to declare it."""
+    volatile = Qos(Policy.Durability.TransientLocal)
+    last = volatile + Qos(Policy.History.KeepLast(1))
+    with hosts(runtime_dir, 1) as (host,), remote([host], reattach=True) as far:
+        writer = DataWriter(far, Topic(far, "topic", Track, qos=volatile))
+        before = writer._write
+        may_go_on, finder = threading.Event(), far.session._channel._finder
+        find = finder.find
+        finder.find = lambda *arguments, **more: find(*arguments, **more) if may_go_on.wait(20) else None
+        host.running.kill()
+        host.start().wait_ready()
+        with beside(host) as near:
+            topic = Topic(near, "topic", Track, qos=last)
+            with DataReader(near, topic, last):
+                may_go_on.set()
+                wait_until(lambda: writer._write is not before, what="the writer's hearing of it")
+                for number in range(8):
+                    writer.write(Track(number % 4, number))
+                assert writer.wait_for_acks(LONG)
+                late = DataReader(near, topic, last)
+                assert sorted(sample.height for sample in late.take(10)) == [4, 5, 6, 7]
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_node_is_told_so(runtime_dir):
+    """And not that readers hold it up, which nobody can know then."""
+    qos = Qos(Policy.Reliability.Reliable(100_000_000), Policy.ResourceLimits(max_samples=4))
+    with hosts(runtime_dir, 1) as (host,), remote([host], reattach=True) as far:
+        writer = DataWriter(far, Topic(far, "topic", bytes, qos=qos))
+        host.running.kill()
+        wait_until(lambda: far.session.awaits)
+        with pytest.raises(DDSTimeout, match="waits for a node: none serves now, the last one was node 1"):
+            for _ in range(100):
+                writer.write(b"x")

@@ -21,6 +21,7 @@ from dds import (
     Topic,
 )
 from dds.idl import IdlStruct
+from dds.idl.annotations import key
 from dds.idl.types import int32
 from dds.messages.inline_qos import ROOM
 from spindle.config.settings import NodeConfig
@@ -48,6 +49,13 @@ class Named(IdlStruct):
 @dataclass(slots=True)
 class Slotted(IdlStruct):
     name: str
+    number: int32
+
+
+@dataclass
+class Track(IdlStruct):
+    name: str
+    key("name")
     number: int32
 
 
@@ -246,6 +254,72 @@ def test_what_nobody_has_open_is_declared_anew(two_nodes, old, new):
     sample = Message("x") if new[0] is Message else b"x" if new[0] is bytes else np.zeros(1, new[0])[0]
     writer.write(sample)
     assert reader.take_one(timeout=LONG) == sample
+
+
+LAST, LAST_3 = Policy.History.KeepLast(1), Policy.History.KeepLast(3)
+
+
+@pytest.mark.parametrize("kind", [Named, Track])
+@pytest.mark.parametrize(("old", "new", "kept"), [
+    ([LAST], [LAST_3], 3), ([LAST], [Policy.History.KeepAll], 4), ([LAST_3], [LAST], 1),
+    ([], [Policy.DurabilityService(0, LAST, -1, -1, -1)], 1)], ids=["more", "all", "less", "service"])
+def test_what_nobody_has_open_is_kept_as_the_next_declaration_says(participant, kind, old, new, kept):
+    """As after an edit of the Topic's History, while the nodes go on."""
+    def late(said):
+        qos = TRANSIENT_LOCAL + Qos(*said)
+        with Topic(participant, "topic", kind, qos=qos) as topic, DataWriter(participant, topic) as writer:
+            for number in range(4):
+                writer.write(kind(name="x", number=number))
+            assert writer.wait_for_acks(LONG)
+            with DataReader(participant, topic, Qos(Policy.History.KeepAll)) as reader:
+                return [sample.number for sample in reader.take(10)]
+
+    late(old)
+    assert late(new) == list(range(4 - kept, 4))
+
+
+def test_what_nobody_has_open_is_declared_at_a_level_without_history(participant):
+    """Whatever was to be kept of each instance before. While somebody has it open both levels are named."""
+    last = TRANSIENT_LOCAL + Qos(LAST)
+    with Topic(participant, "topic", Track, qos=last) as topic, DataReader(participant, topic):
+        with pytest.raises(DDSException, match="level is VOLATILE in the group, you want ATOMIC"):
+            Topic(participant, "topic", Track, qos=RELIABLE)
+    topic = Topic(participant, "topic", Track, qos=RELIABLE)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    writer.write(Track("x", 1))
+    assert topic.spec.level is Level.ATOMIC and reader.take_one(timeout=LONG).number == 1
+
+
+def test_what_nobody_has_open_gets_an_owner_when_one_is_asked_for(participant):
+    with Topic(participant, "topic", Message, qos=RELIABLE) as topic, DataReader(participant, topic):
+        pass
+    topic = Topic(participant, "topic", Message, qos=Qos(Policy.Ownership.Exclusive))
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    writer.write(Message("mine"))
+    assert reader.take_one(timeout=LONG) == Message("mine")
+
+
+def test_others_go_by_what_a_topic_of_this_participant_has(participant):
+    first = Topic(participant, "topic", Track, qos=TRANSIENT_LOCAL + Qos(LAST))
+    assert Topic(participant, "topic", Track, qos=TRANSIENT_LOCAL + Qos(LAST_3)).spec.history_depth == 1
+    assert first.spec.history_depth == 1
+
+
+def test_a_writer_goes_by_the_topic_that_it_has_opened(two_nodes):
+    """Goal: late joiners get the last sample of each instance, also of a program whose Topic is older than what the
+    group has: where it says nothing of instances, its messages name none."""
+    one, two = two_nodes
+    topic = Topic(one, "topic", Track, qos=TRANSIENT_LOCAL)
+    wait_until(lambda: two.find_topic("topic", Track))
+    two.session.delete_topic("topic")
+    last = TRANSIENT_LOCAL + Qos(LAST)
+    anew = Topic(two, "topic", Track, qos=last)
+    with DataReader(two, anew, last), DataWriter(one, topic) as writer:
+        for number in range(8):
+            writer.write(Track(str(number % 4), number))
+        assert writer.wait_for_acks(LONG)
+        late = DataReader(two, anew, last)
+        assert sorted(sample.number for sample in late.take(10)) == [4, 5, 6, 7]
 
 
 def test_a_logged_topic_is_declared_anew_once_it_was_given_up(tmp_path):

@@ -14,7 +14,7 @@ from spindle.client.remote_link import Link
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
 from spindle.edge.streams import Received, Streams
 from spindle.errors import SpindleError
-from spindle.group.codec import spec_to_wire
+from spindle.group.codec import spec_to_wire, topic_to_wire
 from spindle.group.leases import Lease
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as attach
@@ -98,7 +98,7 @@ def external_node(data: bytes) -> None:
     reader = RemoteReader(channel.bell, topic, True, b"", b"")
     reader.opened(attach.ReaderOpened(port=1, continued=True))
     writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0, Lease(10_000_000, 33, 34), b"", channel._changed)
-    writer.opened(attach.WriterOpened(port=1, slots=4, large_max=1000))
+    writer.opened(attach.WriterOpened(port=1, topic=topic_to_wire(topic), slots=4, large_max=1000))
     link.readers[1], link.writers[1] = reader, writer
     writer.inbox.write(b"one")
     writer.inbox.write(b"two")

@@ -13,7 +13,8 @@ from tests.spindle.stand_in import StandInNode
 
 @pytest.fixture
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
-    for name in ("SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_RUNTIME_DIR", "SPINDLE_CONFIG", "SPINDLE_DEBUG"):
+    for name in ("SPINDLE_DOMAIN", "SPINDLE_NODE_ID", "SPINDLE_RUNTIME_DIR", "SPINDLE_CONFIG", "SPINDLE_DEBUG",
+                 "SPINDLE_NODES", "SPINDLE_CLIENT_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     return Cli(capfd)
 

@@ -186,6 +186,29 @@ def test_target_comes_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyP
     assert "\ndomain = 12\n" in printed and "\nid = 3\n" in printed and f'"{tmp_path}"' in printed
 
 
+def test_nodes_elsewhere_come_from_the_environment_as_in_programs(cli: Cli, monkeypatch: pytest.MonkeyPatch,
+                                                                  tmp_path: Path) -> None:
+    """Goal: what the environment says of nodes elsewhere goes before what it says of this host, whether a variable or
+    a file names them; an option about this host goes before both. Method: who nobody reaches is named."""
+    elsewhere = "127.0.0.1:1"
+    monkeypatch.setenv("SPINDLE_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setenv("SPINDLE_NODES", elsewhere)
+    assert elsewhere in cli("status").err
+    file = tmp_path / "client.toml"
+    file.write_text(f'nodes = ["{elsewhere}"]\n')
+    monkeypatch.delenv("SPINDLE_NODES")
+    monkeypatch.setenv("SPINDLE_CLIENT_CONFIG", str(file))
+    for variable in ({}, {"SPINDLE_NODE_ID": "3"}):
+        for name, value in variable.items():
+            monkeypatch.setenv(name, value)
+        assert elsewhere in cli("status").err
+    for option in (["--node", "4"], ["--runtime-dir", str(tmp_path)]):
+        assert elsewhere not in cli("status", *option).err
+    file.write_text("nodes = 5\n")
+    wrong = cli("status")
+    assert wrong.code == root.EXIT_USAGE and "client.toml: nodes = 5: must be a list" in wrong.err
+
+
 def test_options_win_over_set_and_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "n.toml").write_text("[core]\nbusy_poll_us = 1\n[node]\nname = 'file'\n[log]\nlevel = 'error'\n")
     words = ["--set", "core.busy_poll_us=2", "--set", "node.name=two words", "--set", 'topics.size_max="1 MiB"']

@@ -104,6 +104,10 @@ def test_where_nodes_are_comes_from_arguments_environment_or_file(tmp_path: Path
     file.write_text('node = "a"\n')
     with pytest.raises(ConfigError, match="unknown: node"):
         nodes_wanted()
+    for wrong_line in ("nodes = 5", "nodes = [5]", "secret = 5", 'plain = "yes"'):
+        file.write_text(wrong_line)
+        with pytest.raises(ConfigError, match=r"client\.toml: .*must be"):
+            nodes_wanted(["a"])
 
 
 @pytest.mark.slow

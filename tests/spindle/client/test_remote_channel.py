@@ -23,6 +23,7 @@ from spindle.client.remote_larges import AGAIN_S, Sending
 from spindle.client.remote_link import Link
 from spindle.client.remote_ports import RemoteWriter
 from spindle.errors import NodeStopped, SpindleError, WireError
+from spindle.group.codec import topic_to_wire
 from spindle.group.topics import TopicInfo, TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
@@ -66,11 +67,15 @@ class Elsewhere:
         self.link = Link(BlockingConnection(ours), "127.0.0.1:1", pb.Welcome())
         self.channel._link = self.channel._last = self.link
         self.node = BlockingConnection(self._theirs)
-        topic = TopicInfo(TopicSpec("t", size_max=64), 1, (), ())
-        self.writer = RemoteWriter(self.channel.bell, topic, 8, b"", b"", 0, None, b"", self.channel._changed)
-        self.writer.opened(pb.WriterOpened(port=1, slots=8, large_max=1 << 30))
+        self.topic = TopicInfo(TopicSpec("t", size_max=64), 1, (), ())
+        self.writer = RemoteWriter(self.channel.bell, self.topic, 8, b"", b"", 0, None, b"", self.channel._changed)
+        self.opens(1, 1 << 30)
         self.link.writers[1] = self.writer
         self.channel._writers = (self.writer,)
+
+    def opens(self, port: int, large_max: int) -> None:
+        """The node opens the writer."""
+        self.writer.opened(pb.WriterOpened(port=port, topic=topic_to_wire(self.topic), slots=8, large_max=large_max))
 
     def said(self) -> list[rb.ClientSide]:
         """What has come to the node."""
@@ -269,10 +274,10 @@ def test_a_loan_that_the_next_node_does_not_take_is_refused(elsewhere: Elsewhere
     being filled."""
     writer = elsewhere.writer
     writer.inbox.claim(5000)
-    writer.opened(pb.WriterOpened(port=2, slots=8, large_max=4999))
+    elsewhere.opens(2, 4999)
     with pytest.raises(MessageTooLarge, match="4999 are the most"):
         writer.inbox.commit()
     assert writer.larges._count == writer.larges._bytes == 0 and not writer.larges._kept
     writer.inbox.write(b"x" * 4999)
     with pytest.raises(SpindleError, match="a sample of 4999 bytes is still to be sent, and this node takes 4998"):
-        writer.opened(pb.WriterOpened(port=3, slots=8, large_max=4998))
+        elsewhere.opens(3, 4998)

@@ -7,6 +7,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -18,6 +19,7 @@ from spindle.client.session import Session
 from spindle.config.settings import NodeConfig
 from spindle.errors import ConfigError, ConnectionEnded, LinkError, NodeStopped
 from spindle.links import Links, Port
+from spindle.links.link import HEAD
 from tests.spindle.daemons import daemons
 from tests.spindle.hosts import hosts
 from tests.support import wait_until
@@ -228,6 +230,46 @@ def test_a_receiver_without_room_lets_its_senders_wait(sessions: Sessions) -> No
             assert port.receive() is not None
         while (late := port.receive(0.0)) is not None:  # between hosts the last one was on its way
             assert late.data == bytes(10_000)
+
+
+@pytest.mark.slow
+def test_who_takes_no_answers_keeps_others_from_theirs_once(sessions: Sessions) -> None:
+    """Method: many calls of a program that doesn't look for their answers, in front of one of another program there."""
+    last = threading.Event()
+    with sessions.beside(1) as deaf, Links(sessions[2]).listen(9) as port, Links(deaf).open(2) as silent, \
+            Links(sessions[1]).open(2, timeout_s=12.0) as link:
+
+        def ask(number: int) -> None:
+            silent.view[: HEAD.size] = HEAD.pack(number)
+            silent.user.send(HEAD.size, silent.buffer, port=9, cookie=number)
+            silent.user.submit()
+            wait_until(lambda: any(cookie == number for cookie, _, _ in silent.user.take()))
+
+        def serve() -> list[bool]:
+            answered = []
+            while not last.is_set() or port._waiting:
+                if (message := port.receive(0.05)) is not None:
+                    try:
+                        port.answer(message, bytes(16_000), timeout_s=1.0)
+                        answered.append(True)
+                    except TimeoutError as error:
+                        assert "takes nothing" in str(error)
+                        answered.append(False)
+            return answered
+
+        for number in range(1, 65):
+            ask(number)
+        with ThreadPoolExecutor(1) as pool:
+            answers = pool.submit(serve)
+            try:
+                assert link.call(9, b"how are you?") == bytes(16_000)  # each in front of it waited for 1 s otherwise
+                silent.user.messages()
+                ask(65)
+                wait_until(lambda: any(HEAD.unpack_from(data) == (65,) for _, _, data in silent.user.messages()))
+            finally:
+                last.set()
+        answered = answers.result()
+        assert answered.count(False) > 40 and answered[-2:] == [True, True]
 
 
 @pytest.mark.slow

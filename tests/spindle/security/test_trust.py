@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives import serialization
 from spindle.config.settings import NodeConfig
 from spindle.errors import AccessDenied, ConfigError
 from spindle.security import authority
-from spindle.security.identity import CERTIFICATES, PLAIN, SECRET, Identity
+from spindle.security.identity import APPLICATION, CERTIFICATES, PLAIN, SECRET, Identity
 from spindle.security.tls import Handshake
 from spindle.security.trust import ENDS_SOON_S, Trust, is_loopback
 from tests.spindle.site import Site, days_from_now
@@ -251,6 +251,9 @@ def test_the_log_hears_of_the_end_thirty_days_before(site: Site) -> None:
     assert not trust.ends_soon(trust.not_after - ENDS_SOON_S - 1)
     assert "in 29 days" in trust.ends_soon(trust.not_after - ENDS_SOON_S + 1)
     assert "has ended on" in trust.ends_soon(trust.not_after + 1)
+    assert "`spindle keys node`" in trust.ends_soon(trust.not_after)
+    edge = site.trust(site.application(), APPLICATION)
+    assert edge.not_after is not None and "`spindle keys application`" in edge.ends_soon(edge.not_after)
 
 
 def test_plain_mode_and_a_node_without_network_load_no_cryptography() -> None:
