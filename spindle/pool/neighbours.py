@@ -205,7 +205,7 @@ class Neighbours:
     async def _do_without_rdma(self, known: _Neighbour, error: Exception) -> None:
         self._without_rdma.add(known.life)
         LOG.warning("links to node %d go over TCP alone, since there is no connection over RDMA: %s",
-                    known.peer.node_id, error)
+                    known.peer.node_id, str(error))
         with contextlib.suppress(SpindleError):  # the pool has stopped
             pooling = self.pooling()
             await pooling.do(lambda: pooling.drop_rdma(known))
@@ -360,7 +360,8 @@ class Neighbours:
             known.ready.set_result(known.life)
 
     def _not_connected(self, known: _Neighbour, error: Exception) -> None:
-        LOG.warning("no links to node %d: %s", known.peer.node_id, error)
+        # Its text: who keeps the record would keep open what the error's frames have.
+        LOG.warning("no links to node %d: %s", known.peer.node_id, str(error))
         self._over(known, error if isinstance(error, SpindleError) else ConnectionEnded(
             f"no links to node {known.peer.node_id}: {error}"))
 
@@ -398,7 +399,7 @@ class Neighbours:
             try:
                 await self._have_mapped(life, key)
             except SpindleError as error:
-                LOG.warning("a region of node %d can't be used: %s", node_of(life), error)
+                LOG.warning("a region of node %d can't be used: %s", node_of(life), str(error))
                 pooling = self.pooling()
                 with contextlib.suppress(SpindleError):
                     await pooling.do(lambda: pooling.not_mapped(life, key))
