@@ -287,12 +287,13 @@ class Topic(Entity, Generic[T]):
         departs = self._codec.key_of is not None or exclusive or bool(policies.lease_ns(qos))
         # Without a key there is one instance; of that, too, the last to come may not be the one that counts.
         by_instance = kept.by_instance and bool(self._codec.key_of or self._order or exclusive or by_source)
+        ranked = by_instance and exclusive and not self._order
         spec = TopicSpec(
             name=self._name, type_name=self._codec.type_name, type_hash=self._codec.type_hash, level=Level(level),
             size_max=size_max, window=self._window,
             history_depth=kept.depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
-            effects=effects() if by_instance else b"", timing=timing(by_source),
-            ranks=ranks() if by_instance and exclusive and not self._order else b"",
+            effects=effects(carriers=not ranked) if by_instance else b"", timing=timing(by_source),
+            ranks=ranks() if ranked else b"",
             samples_max=kept.samples, keys_max=kept.instances, cleanup_ns=kept.cleanup_ns)
         if self._order:
             spec = dataclasses.replace(

@@ -92,9 +92,9 @@ def _effect(tag: int) -> int:
     return 0 if tag & MISSES_DEADLINE else does
 
 
-def effects() -> bytes:
-    """Of each tag, for TopicSpec."""
-    return bytes(map(_effect, range(256)))
+def effects(carriers: bool = True) -> bytes:
+    """Of each tag, for TopicSpec. `carriers`: writers may speak for others, in packets with SINGLE tags."""
+    return bytes(_effect(tag) if carriers or tag & SINGLE != SINGLE else 0 for tag in range(256))
 
 
 def _rank(tag: int) -> int:

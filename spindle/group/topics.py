@@ -107,8 +107,8 @@ class TopicSpec:
     ranks            of each tag, where a message with it says which rank its writer has; of each key only one writer
                      counts then, the one of the highest rank: 256 numbers, the place of a signed number of 4 bytes in
                      little endian, in bytes from the end of the payload (4 to RANK_PLACE_MAX; 0: the rank is 0), or a
-                     RANK_... Each of RANK_PRESENT and RANK_PRESENT_RANKED has one tag. It takes `effects`. Empty = all
-                     writers count
+                     RANK_... Each of RANK_PRESENT and RANK_PRESENT_RANKED has one tag. It takes `effects`, without
+                     EFFECT_CARRIED. Empty = all writers count
     timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages
                      count for a time only, the order says when that is over, by a message with the tag of TIMING_WORD,
                      of which there is one, and which has no effect. Empty = they say nothing. TIMING_STAMPED added:
@@ -171,6 +171,9 @@ class TopicSpec:
                               f"{RANK_PLACE_MAX}, {RANK_YIELDS}, and once each {RANK_PRESENT} and "
                               f"{RANK_PRESENT_RANKED}; from {RANK_YIELDS} on of tags without effects, and effects must "
                               "be said")
+        if self.ranks and any(one & EFFECT_CARRIED for one in self.effects):
+            raise ConfigError(f"topic {self.name!r} can't have both: writers that speak for others (EFFECT_CARRIED), and "
+                              "ranks")
         says = bytes(one & TIMING_SAYS for one in self.timing)
         if says and (len(says) != EFFECTS or max(self.timing) > TIMING_SAYS + TIMING_STAMPED
                      or says.count(TIMING_WORD) != 1 or says[0] == TIMING_WORD):

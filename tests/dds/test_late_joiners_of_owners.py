@@ -19,8 +19,9 @@ from dds import DataReader, DataWriter, DomainParticipant, InstanceState, Policy
 from dds.util import duration
 from tests.dds.test_late_joiners import LOGGED, STAYS, VOLATILE, Track, qos
 from tests.dds.test_ownership import strong
+from tests.dds.test_remote import beside, remote
 from tests.dds.test_sub import LONG
-from tests.spindle.hosts import hosts
+from tests.spindle.hosts import Host, hosts
 from tests.support import seeds, wait_until
 
 EXCLUSIVE = Policy.Ownership.Exclusive
@@ -123,7 +124,7 @@ def test_what_the_weaker_ends_goes_on(participant: DomainParticipant) -> None:
 def test_types_without_a_key(participant: DomainParticipant, larger: bytes) -> None:
     """Also samples that lie beside the order, whose strength stands in it."""
     topic = topic_of(participant, kind=bytes)
-    owner, weak = (DataWriter(participant, topic, strong(rank)) for rank in (2, 1))
+    owner, weak = (DataWriter(participant, topic, strong(rank)) for rank in (1 << 16, 1))
     settled(weak, b"first" + larger)
     settled(owner, b"owner" + larger)
     settled(weak, b"other" + larger)
@@ -166,6 +167,27 @@ def test_after_the_death_of_all(runtime_dir: Path, tmp_path: Path) -> None:
         with DomainParticipant(runtime_dir=site[1].directory) as two:
             reader = DataReader(two, topic_of(two, durability=LOGGED), ALL)
             wait_until(lambda: [one.height for one in reader.read(9) if one.sample_info.valid_data] == [10])
+
+
+def test_programs_without_a_node(site: list[Host]) -> None:
+    """They write, come late, and go on at the next node."""
+    with remote(site) as far, beside(site[1]) as near:
+        topics = [topic_of(each) for each in (far, near)]
+        owner, weak = DataWriter(near, topics[1], strong(2)), DataWriter(far, topics[0], strong(1, STAYS))
+        settled(weak, Track(1, 9))
+        settled(owner, Track(1, 10))
+        settled(weak, *(Track(1, 11) for _ in range(50)))
+        late = [DataReader(each, topic, ALL) for each, topic in zip((far, near), topics, strict=True)]
+        for reader in late:
+            wait_until(lambda reader=reader: [one.height for one in reader.read(9)] == [10])
+        site[0].running.kill()
+        wait_until(lambda: far.session.node_id == 2, 30)
+        owner.close()
+        settled(weak, Track(1, 12))
+        for reader in late:
+            wait_until(lambda reader=reader: [one.height for one in reader.read(9) if one.sample_info.valid_data]
+                       == [10, 12])
+            assert reader.read(9)[-1].sample_info.instance_state == InstanceState.Alive
 
 
 class Script:

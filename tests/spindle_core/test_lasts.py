@@ -34,6 +34,7 @@ from tests.support import seeds
 SAMPLE, LEAVES, ENDS, OF_WRITER, OF_NODE, ALONE, CARRIED, BOUND = 1, 2, 4, 8, 16, 32, 128, 16
 # Tags are the effects themselves, but for 0, which is a sample; those with 64 in them have none.
 EFFECTS = bytes([SAMPLE, *(0 if one & 64 else one for one in range(1, 256))])
+UNCARRIED = bytes(0 if one & CARRIED else one for one in EFFECTS)
 VIEW = 7
 
 
@@ -48,7 +49,8 @@ RANKS = bytes({YIELDS: RANK_YIELDS, PRESENT: RANK_PRESENT, PRESENT_RANKED: RANK_
 
 def spec_of(depth: int, room: int, size_max: int = 16, by_source: bool = False, ranked: bool = False) -> TopicSpec:
     return TopicSpec("t", level=Level.VOLATILE, size_max=size_max, history_depth=depth, history_bytes=room,
-                     effects=EFFECTS, timing=STAMPED if by_source else b"", ranks=RANKS if ranked else b"")
+                     effects=UNCARRIED if ranked else EFFECTS, timing=STAMPED if by_source else b"",
+                     ranks=RANKS if ranked else b"")
 
 
 def log_of(spec: TopicSpec, capacity: int = 1 << 16) -> DeliveryLog:
@@ -205,6 +207,34 @@ def test_of_a_topic_by_source_the_last_is_what_was_written_last() -> None:
     log.append(*arguments(said(8, 0, OF_WRITER | LEAVES | ENDS, writer=2, source_ns=99, size=0)))
     log.append(*arguments(said(9, 7, source_ns=70, writer=1)))
     assert [one.order[1] for one in kept(log)] == [3, 9]
+
+
+def test_where_one_counts_others_are_known_to_be_there() -> None:
+    """What the weaker say takes no place and ends nothing, but for that they are there; when the key is nobody's, they
+    count."""
+    log = log_of(spec_of(1, 1 << 16, ranked=True))
+    for one in (said(1, 7, writer=1, rank=5, size=64), said(2, 7, writer=2, rank=-1, size=64),
+                said(3, 7, ENDS, writer=2, rank=-1, size=64), said(4, 7, writer=3, size=64)):
+        log.append(*arguments(one))
+    assert [(one.order[1], one.tag) for one in kept(log)] == [(1, 0), (3, PRESENT_RANKED), (4, PRESENT_RANKED)]
+    log.append(*arguments(said(5, 7, YIELDS, writer=3, size=64)))
+    log.append(*arguments(said(6, 7, YIELDS, writer=1, size=64)))
+    assert [one.order[1] for one in kept(log)] == [1, 3, 4, 6], "it was the first one's to yield"
+    log.append(*arguments(said(7, 7, writer=2, rank=-1, size=64)))
+    assert [(one.order[1], one.tag) for one in kept(log)] == [(1, PRESENT_RANKED), (4, PRESENT_RANKED), (7, 0)]
+    for writer in (1, 3):
+        log.append(*arguments(said(8 + writer, 0, OF_WRITER | LEAVES | ENDS, writer=writer, size=0)))
+    assert [(one.order[1], one.tag) for one in kept(log)] == [(7, 0)], "who leaves ends nothing of another's"
+
+
+def test_who_is_only_there_pushes_nothing_out() -> None:
+    log = log_of(spec_of(1, 4096, ranked=True))
+    for one in (said(1, 7, writer=1, rank=5, size=64), said(2, 7, writer=2, size=64),
+                said(3, 0, OF_WRITER | LEAVES | ENDS, writer=1, size=0)):
+        log.append(*arguments(one))
+    assert [one.order[1] for one in kept(log)] == [1, 2, 3]
+    log.append(*arguments(said(4, 7, PRESENT, writer=2, size=4096)))
+    assert kept(log) == [], "of who has found no room nothing is kept: the key has ended, and nobody is there"
 
 
 def test_an_end_is_kept_as_long_as_it_matters() -> None:

@@ -44,7 +44,8 @@ OVER = LEAVES | ENDS
 
 
 def spec_of(depth: int = 1, room: int = 1 << 16, ranks: bytes = b"", **limits: int) -> TopicSpec:
-    return TopicSpec("t", level=Level.VOLATILE, size_max=16, history_depth=depth, history_bytes=room, effects=ALL,
+    return TopicSpec("t", level=Level.VOLATILE, size_max=16, history_depth=depth, history_bytes=room,
+                     effects=bytes(0 if one & 128 else one for one in ALL) if ranks else ALL,
                      timing=TIMING, ranks=ranks, **limits)
 
 

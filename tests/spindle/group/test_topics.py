@@ -29,6 +29,7 @@ from spindle.group.topics import (
 
 TABLE = TopicSpec("topic", level=Level.VOLATILE, timing=bytes([0, TIMING_WORD, *[0] * 254]),
                   effects=bytes([1, *[0] * 255]))
+RANKS = bytes([14, *[0] * 253, 254, 255])
 
 
 @pytest.mark.parametrize("values", [
@@ -89,14 +90,17 @@ def test_chosen_window_keeps_the_ring_in_cache_and_leaves_no_slot_of_it_out(size
 
 
 def test_limits_travel_in_the_declaration() -> None:
-    spec = dataclasses.replace(TABLE, samples_max=1 << 40, keys_max=7, cleanup_ns=(1 << 63) - 1)
+    spec = dataclasses.replace(TABLE, samples_max=1 << 40, keys_max=7, cleanup_ns=(1 << 63) - 1, ranks=RANKS)
     assert spec_from_wire(spec_to_wire(spec)) == spec
 
 
 @pytest.mark.parametrize(("more", "what"), [
     ({"samples_max": 1, "effects": b""}, "limits for its keys"), ({"keys_max": -1}, "out of range"),
     ({"cleanup_ns": 1 << 63}, "out of range"), ({"cleanup_ns": 1, "timing": b""}, "takes timing"),
-    ({"effects": bytes([1] * 256)}, "must have no effect"), ({"effects": bytes([64, *[0] * 255])}, "bits 0xbf")])
+    ({"effects": bytes([1] * 256)}, "must have no effect"), ({"effects": bytes([64, *[0] * 255])}, "bits 0xbf"),
+    ({"ranks": RANKS, "effects": b""}, "effects must be said"), ({"ranks": RANKS[:255]}, "256 numbers"),
+    ({"ranks": bytes([3]) + RANKS[1:]}, "0, 4 to 16, 253"), ({"ranks": bytes(256)}, "once each 254 and 255"),
+    ({"ranks": RANKS[::-1]}, "of tags without effects"), ({"ranks": RANKS, "effects": bytes([129, *[0] * 255])}, "both")])
 def test_a_declaration_that_contradicts_itself(more: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         dataclasses.replace(TABLE, **more)
