@@ -172,8 +172,8 @@ class TopicSpec:
                               f"{RANK_PRESENT_RANKED}; from {RANK_YIELDS} on of tags without effects, and effects must "
                               "be said")
         if self.ranks and any(one & EFFECT_CARRIED for one in self.effects):
-            raise ConfigError(f"topic {self.name!r} can't have both: writers that speak for others (EFFECT_CARRIED), and "
-                              "ranks")
+            raise ConfigError(f"topic {self.name!r} can't have both ranks and writers that speak for others "
+                              "(EFFECT_CARRIED)")
         says = bytes(one & TIMING_SAYS for one in self.timing)
         if says and (len(says) != EFFECTS or max(self.timing) > TIMING_SAYS + TIMING_STAMPED
                      or says.count(TIMING_WORD) != 1 or says[0] == TIMING_WORD):

@@ -100,7 +100,8 @@ def test_limits_travel_in_the_declaration() -> None:
     ({"effects": bytes([1] * 256)}, "must have no effect"), ({"effects": bytes([64, *[0] * 255])}, "bits 0xbf"),
     ({"ranks": RANKS, "effects": b""}, "effects must be said"), ({"ranks": RANKS[:255]}, "256 numbers"),
     ({"ranks": bytes([3]) + RANKS[1:]}, "0, 4 to 16, 253"), ({"ranks": bytes(256)}, "once each 254 and 255"),
-    ({"ranks": RANKS[::-1]}, "of tags without effects"), ({"ranks": RANKS, "effects": bytes([129, *[0] * 255])}, "both")])
+    ({"ranks": RANKS[::-1]}, "of tags without effects"),
+    ({"ranks": RANKS, "effects": bytes([129, *[0] * 255])}, "both ranks")])
 def test_a_declaration_that_contradicts_itself(more: dict[str, Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         dataclasses.replace(TABLE, **more)
