@@ -9,6 +9,7 @@ the connection calls. Totals of one connection begin anew with the next; `_base`
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -88,11 +89,9 @@ class RemoteWriter:
 
     def opened(self, reply: pb.WriterOpened) -> None:
         """It is open there: what the group has had is acknowledged, the rest will be handed out again. Raises
-        SpindleError if that node doesn't take it."""
-        from spindle.group.codec import topic_from_wire
-
+        SpindleError if that node doesn't take it, or has another topic."""
         self.larges.check(reply.large_max)
-        self.topic = topic_from_wire(reply.topic)  # of another group, that of a restart, it may be another one
+        self.topic = _same_topic(reply.topic, self.topic)
         index = self.outbox.index_after(reply.sent_ns) if self.known else 0
         self.outbox.settle(index, index)  # of a logged topic it is on all disks by then
         self.larges.settled(self.outbox.consumed)
@@ -163,6 +162,16 @@ class RemoteWriter:
         return bool(self.outbox.consumed < self.outbox.committed)
 
 
+def _same_topic(there: pb.TopicInfo, here: TopicInfo) -> TopicInfo:
+    """The topic as a node has it that opens a reader or writer. In another group, that of a restart, it is as another
+    program may have declared it: raises TopicMismatch if its messages are others."""
+    from spindle.group.codec import topic_from_wire
+
+    found = topic_from_wire(there)
+    found.spec.check_same(dataclasses.replace(here.spec, window=0, departure=0))
+    return found
+
+
 class RemoteReader:
     """One reader: its log, how far that is, and what the present node may send."""
 
@@ -227,9 +236,10 @@ class RemoteReader:
             after=map(position_to_wire, [been[-1], *self._places]))
 
     def opened(self, reply: pb.ReaderOpened) -> None:
-        """It is open there."""
+        """It is open there. Raises TopicMismatch if that node has another topic."""
         from spindle.group.codec import position_from_wire
 
+        _same_topic(reply.topic, self.topic)
         self.log.say_time(reply.said_ns)
         start = position_from_wire(reply.start)
         if self.reader is None:

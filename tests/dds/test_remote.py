@@ -396,6 +396,35 @@ def test_the_environment_says_where(site, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("writes", [True, False], ids=["writer", "reader"])
+def test_a_program_does_not_go_on_in_another_topic_of_that_name(runtime_dir, writes):
+    """Goal: nothing is written to, or read from, a topic whose type is another one since a restart of all nodes; who
+    tries is told. Method: as below."""
+    with hosts(runtime_dir, 1) as (host,), remote([host], reattach=True) as far:
+        topic = Topic(far, "topic", Track)
+        endpoint = DataWriter(far, topic) if writes else DataReader(far, topic)
+        may_go_on, finder = threading.Event(), far.session._channel._finder
+        find = finder.find
+        finder.find = lambda *arguments, **more: find(*arguments, **more) if may_go_on.wait(20) else None
+        host.running.kill()
+        host.start().wait_ready()
+        with beside(host) as near:
+            other = Topic(near, "topic", bytes)
+            reader = DataReader(near, other)
+            DataWriter(near, other).write(b"other")
+            may_go_on.set()
+
+            def is_told():
+                try:  # the first error may be about what was under way when the node died
+                    endpoint.write(Track(1, 1)) if writes else endpoint.take(9)
+                except DDSException as error:
+                    return "exists with another definition: type_name" in str(error)
+
+            wait_until(is_told, 30)
+            assert take_all(reader, 1) == [b"other"]
+
+
+@pytest.mark.slow
 def test_a_writer_goes_by_the_topic_that_another_group_has(runtime_dir):
     """Goal: late joiners get the last sample of each instance, though the writer's program had declared a topic that
     doesn't keep them so. Method: the only node is started anew, and another program is the first to declare it."""

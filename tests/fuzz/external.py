@@ -96,7 +96,7 @@ def external_node(data: bytes) -> None:
     link = Link(None, "nowhere", attach.Welcome())  # type: ignore[arg-type]
     topic = TopicInfo(TopicSpec("t", size_max=64, window=4), 1, (), ())
     reader = RemoteReader(channel.bell, topic, True, b"", b"")
-    reader.opened(attach.ReaderOpened(port=1, continued=True))
+    reader.opened(attach.ReaderOpened(port=1, topic=topic_to_wire(topic), continued=True))
     writer = RemoteWriter(channel.bell, topic, 4, b"", b"", 0, Lease(10_000_000, 33, 34), b"", channel._changed)
     writer.opened(attach.WriterOpened(port=1, topic=topic_to_wire(topic), slots=4, large_max=1000))
     link.readers[1], link.writers[1] = reader, writer
