@@ -79,7 +79,7 @@ def test_more_than_the_topic_has_room_for(participant):
     with pytest.raises(DDSException, match=r"takes 31 bytes; a sample of .* has up to 4, .* another 114") as caught:
         DataWriter(long, Topic(participant, "records", np.dtype("<u4"), size_max=31))
     assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
-    for size_max in (118, 32):  # the second is too little for a slot, so it goes beside
+    for size_max in (118, 40):  # the second is too little for a slot, so it goes beside
         wide = Topic(participant, f"wide {size_max}", np.dtype("<u4"), size_max=size_max)
         writer = DataWriter(long, wide)
         reader = DataReader(Subscriber(participant, qos=Qos(Policy.Partition("x*"))), wide)

@@ -84,7 +84,7 @@ def test_a_slow_reader_that_keeps_all_holds_back_what_is_beyond_its_bound(runtim
     """However large and many they are: a megabyte, or one sample, is on its way to it."""
     with one_host(runtime_dir, *options(topics__large_capacity=8 * MB)) as host, \
             attach(runtime_dir=host.directory) as local, attach_remote([host.address]) as session:
-        declare(local, size_max=32)
+        declare(local, size_max=40)
         reader = session.open_reader("t", keep_all=True, from_history=False)
         writer = local.open_writer("t")
         written = 0
@@ -155,7 +155,7 @@ def test_a_writer_waits_for_memory_until_others_have_what_it_wrote(runtime_dir: 
     """It has 256 MiB on their way, or one that is larger."""
     with one_host(runtime_dir, *options(topics__large_capacity=MB)) as host, \
             attach(runtime_dir=host.directory) as local, attach_remote([host.address]) as session:
-        declare(local, size_max=32)
+        declare(local, size_max=40)
         reader = local.open_reader("t", keep_all=True, from_history=False)
         writer = session.open_writer("t")
         size = HELD_MAX // 4
@@ -201,7 +201,7 @@ def test_what_waits_for_room_counts_for_nobody(
     limits = options(limits__max_bytes_per_user=8 * MB, topics__large_capacity=MB)
     with one_host(runtime_dir, *with_certificates(site), *limits) as host, \
             attach_remote([host.address], **keys_of(site)) as session:
-        declare(session, size_max=32)
+        declare(session, size_max=40)
         reader = session.open_reader("t", keep_all=True, from_history=False)
         writers = [session.open_writer("t") for _ in range(24)]
         sent = [pattern(MB, seed) for seed in range(len(writers))]
@@ -293,7 +293,7 @@ def test_a_writer_has_so_many_on_their_way(runtime_dir: Path) -> None:
     """However small they are: each has a descriptor."""
     with one_host(runtime_dir, *options(topics__large_capacity=MB)) as host, \
             attach(runtime_dir=host.directory) as local, attach_remote([host.address]) as session:
-        declare(local, size_max=32)
+        declare(local, size_max=40)
         reader = local.open_reader("t", keep_all=True, from_history=False)
         writer = session.open_writer("t", slots=1000)
         count = 0
