@@ -143,9 +143,9 @@ class Trust:
         assert self.not_after is not None
         day = time.strftime("%Y-%m-%d", time.gmtime(self.not_after))
         ends = f"ends on {day}, in {int(left_s // 86400)} days" if left_s > 0 else f"has ended on {day}"
-        assert self.identity is not None
-        return (f"{self.identity} {ends}: then no node lets this one in any more. Make a new one (`spindle keys "
-                f"{self.identity.role}`) and start the {'node' if self.identity.role == NODE else 'edge'} anew with it")
+        role = NODE if self.identity is None else self.identity.role
+        return (f"{self.identity or 'the certificate'} {ends}: then no node lets this one in any more. Make a new one "
+                f"(`spindle keys {role}`) and start the {'node' if role == NODE else 'edge'} anew with it")
 
 
 def is_loopback(address: str) -> bool:

@@ -141,7 +141,8 @@ class Checks:
         if name not in self.relayed and deleted is not None and deleted.done_ns <= reading.opened_ns and (
                 self.written_ns[reading.topic, payload] < deleted.begun_ns) and not reading.left_behind(deleted.view):
             raise Violation("N1", f"{reading} takes {payload!r}, which was written to a topic that was deleted since")
-        if info.tag != tag_of(payload) and not (in_table and info.tag in (PRESENT, PRESENT_RANKED)):
+        present = bool(reading.handle.topic.spec.ranks) and info.tag in (PRESENT, PRESENT_RANKED)  # from some table
+        if info.tag != tag_of(payload) and not present:
             raise Violation("D6", f"{reading} takes {payload!r} with tag {info.tag}, it was written with "
                                   f"{tag_of(payload)}")
         self.types.took(reading, name)

@@ -224,17 +224,17 @@ def test_memory_that_makes_no_sense_is_refused(remote_host: Host) -> None:
     """What an entry has no bytes for, or no room; and a sample is handed over by the message that names it alone."""
     with attach_remote([remote_host.address]) as honest:
         declare(honest)
-        declare(honest, "narrow", size_max=31)
+        declare(honest, "narrow", size_max=39)
         one = Hostile(remote_host.address)
         port, number = make_large(one)
-        assert one.request(make_large=pb.MakeLarge(port=port, size=8)).reply.large.number
-        for size in (0, 1, 7):
-            assert "8 the least" in one.request(make_large=pb.MakeLarge(port=port, size=size)).refusal.text
+        assert one.request(make_large=pb.MakeLarge(port=port, size=16)).reply.large.number
+        for size in (0, 1, 15):
+            assert "16 the least" in one.request(make_large=pb.MakeLarge(port=port, size=size)).refusal.text
         handed = one.request(hand_over_large=pb.HandOverLarge(port=port, number=number))
         assert "the message that names it" in handed.refusal.text
         narrow = Hostile(remote_host.address)
         port = open_writer(narrow, topic="narrow")
-        assert "31 are the most" in narrow.request(make_large=pb.MakeLarge(port=port, size=5000)).refusal.text
+        assert "39 are the most" in narrow.request(make_large=pb.MakeLarge(port=port, size=5000)).refusal.text
         for left in (one, narrow):
             left.sock.close()
         wait_until(lambda: honest.status()["large"]["on_the_way"] == 0, LONG_S)

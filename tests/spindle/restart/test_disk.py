@@ -39,6 +39,7 @@ from spindle.restart.disk import (
     take_up,
 )
 from spindle.restart.ledger import Ledger, decode, encode, view_floor
+from spindle.restart.pieces import ENTRY_SIZE
 from spindle.restart.repairing import repair_journals
 from tests.spindle.journal.fakes import SPEC, MemoryFiles, MemorySource, Witness, apply, messages
 from tests.spindle.journal.test_crash import power_images
@@ -180,8 +181,9 @@ def test_the_end_and_the_rest_of_a_journal() -> None:
         if len(found) < COUNT:
             assert sum(len(one) + 8 for one, _ in sent[COUNT - len(found) - 1 :]) > room
     # All are large: their entries count, and their bytes apart; one that has more than there is room for comes alone.
-    assert end(0, COUNT * 40, 8, 0, 1 << 20) == sent
-    assert end(0, 3 * 40, 8, 0, 1 << 20) == sent[-3:]
+    entry = ENTRY_SIZE + 8
+    assert end(0, COUNT * entry, 8, 0, 1 << 20) == sent
+    assert end(0, 3 * entry, 8, 0, 1 << 20) == sent[-3:]
     assert end(0, 1 << 20, 8, 0, sum(len(one) for one, _ in sent[-4:])) == sent[-4:]
 
 
