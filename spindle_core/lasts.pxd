@@ -18,8 +18,8 @@ cdef enum effect:
 
 
 # How a message says which rank its writer has, by its tag, in a topic where of each key only one writer counts. Smaller
-# numbers: the rank is a signed number of 4 bytes in little endian, which begins so many bytes before the end; 0: it is
-# 0.
+# numbers: the rank is a signed number of 4 bytes in little endian, which begins so many bytes before the end; with 0 it
+# isn't said, and is 0. No tag is EFFECT_CARRIED there.
 cdef enum:
     RANK_PLACE_MAX = 16          # of these; all that a large_entry has of the end of a sample
     RANK_YIELDS = 253            # its writer gives up the key until it says something of it again

@@ -402,8 +402,6 @@ cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept 
             return
         leave_all(l, end, writer, does)
     if carries:
-        if writer:
-            let_presents_go(l, writer, end)
         end_carried(l, r, end, identity, does)
     elif writer:
         look_over_of(l, writer, end, r.source_ns)

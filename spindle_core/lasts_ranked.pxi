@@ -8,14 +8,13 @@ that. Only that they are there is kept, one message of each, until they leave: a
 there who may write it. Such a message is given with a tag that says so.
 
 Rules: whose a key is follows from what is kept of it. What others have said pushes out nobody's samples, and goes
-before the samples of its key do. A writer that ends a key of which it has written nothing that counts doesn't get it:
-nobody has it then.
+before the samples of its key do. Nobody speaks for others here (EFFECT_CARRIED). A writer that ends a key of which it
+has written nothing that counts doesn't get it: nobody has it then.
 """
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from spindle_core.lasts cimport (
-    EFFECT_CARRIED,
     EFFECT_ENDS,
     EFFECT_OF_NODE,
     EFFECT_OF_WRITER,
@@ -89,7 +88,7 @@ cdef bint ends_by_leaving(lasts_t *l, uint32_t at, uint64_t identity) noexcept n
 cdef inline bint ends_all_of_writer(lasts_t *l, uint32_t end) noexcept nogil:
     """It is what a writer, or its node, says of all of the writer's keys, and ends them."""
     cdef uint8_t does = l.effects[l.lasts[end].tag]
-    return does & EFFECT_ENDS and (does & EFFECT_OF_WRITER or (does & EFFECT_OF_NODE and not does & EFFECT_CARRIED))
+    return does & EFFECT_ENDS and does & (EFFECT_OF_WRITER | EFFECT_OF_NODE)
 
 
 cdef inline uint32_t earlier_end(lasts_t *l, uint32_t at, uint32_t behind, uint32_t found) noexcept nogil:

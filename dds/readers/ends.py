@@ -12,13 +12,13 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dds.codecs.types import Codec
 from dds.filters.content import Content
 from dds.internal import dds_infinity, is_relayed
 from dds.messages.inline_qos import InlineQos
-from dds.messages.operations import ANNOUNCES_QOS, DISPOSES, FAREWELL, MISSES_DEADLINE, REGISTERS, UNREGISTERS
+from dds.messages.operations import DISPOSES, FAREWELL, MISSES_DEADLINE, UNREGISTERS
 from dds.messages.packets import Message, Sets
 from dds.readers.instances import Entry, Instance
 from dds.readers.kept import Kept
@@ -136,9 +136,6 @@ class Ends(Kept):
         if tag & FAREWELL:
             self._farewell(live, writer, tag)
             return
-        if tag & ~ANNOUNCES_QOS == REGISTERS:
-            self._register(payload, writer)
-            return
         if tag & MISSES_DEADLINE and instances is None:
             self.standing.late(self.single, writer)
         if instances is None:
@@ -168,22 +165,6 @@ class Ends(Kept):
         self._end_all([known], live, writer, tag)
         if tag & UNREGISTERS:
             self.standing.late(known, writer)
-
-    def _register(self, payload: bytes, writer: int) -> None:
-        """This writer has to do with the instance of a sample that has not counted."""
-        if self.instances is None:
-            return
-        try:
-            found = self._instance_of(payload)[0]
-        except Exception as error:
-            self.refuse(error)
-            return
-        if found is not None and not found.is_over:
-            self.instances.register(found, writer)
-
-    def _instance_of(self, payload: bytes) -> tuple[Instance | None, Any]:
-        """See Intake."""
-        raise NotImplementedError
 
     def _farewell(self, live: Message, writer: int, tag: int) -> None:
         """A writer has ended."""

@@ -24,7 +24,18 @@ from dds.codecs.types import Codec
 from dds.filters.content import Content
 from dds.internal import dds_infinity, publication_handle
 from dds.messages.inline_qos import NOTHING, InlineQos, split
-from dds.messages.operations import ANNOUNCES_QOS, DEPARTS, FAREWELL, LAPSES, PACKET, REVIVES, TIME, WRITES, is_packet
+from dds.messages.operations import (
+    ANNOUNCES_QOS,
+    DEPARTS,
+    FAREWELL,
+    LAPSES,
+    PACKET,
+    REGISTERS,
+    REVIVES,
+    TIME,
+    WRITES,
+    is_packet,
+)
 from dds.messages.packets import ASIDE_MAX, Member, Message, Sets, carrier_of, is_of_set, opened
 from dds.policy.policies import deadline_ns
 from dds.qos import Qos
@@ -318,7 +329,9 @@ class Intake(Ends):
             self.on_lapse(writer, None if tag & FAREWELL else False)
         if tag == REVIVES or not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
             return
-        if tag and not tag & WRITES:
+        if tag & ~ANNOUNCES_QOS == REGISTERS:
+            self._register(payload, writer)
+        elif tag and not tag & WRITES:
             self._end(payload, live, writer, inline)
         else:
             self._sample(payload, live, writer, inline)
@@ -358,6 +371,18 @@ class Intake(Ends):
         if standing.separation and not self._is_apart(entry):
             return
         self._keep(entry)
+
+    def _register(self, payload: bytes, writer: int) -> None:
+        """This writer has to do with the instance of a sample that has not counted."""
+        if self.instances is None:
+            return
+        try:
+            found = self._instance_of(payload)[0]
+        except Exception as error:
+            self.refuse(error)
+            return
+        if found is not None and not found.is_over:
+            self.instances.register(found, writer)
 
     def _written(self, instance: Instance, live: Message) -> None:
         assert self.deadlines is not None

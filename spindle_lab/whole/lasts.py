@@ -295,8 +295,7 @@ class Lasts:
     def _ends_all(self, said: Said) -> bool:
         """All keys of its writer."""
         does = self._effects[said.tag]
-        return bool(does & EFFECT_ENDS and (
-            does & EFFECT_OF_WRITER or (does & EFFECT_OF_NODE and not does & EFFECT_CARRIED)))
+        return bool(does & EFFECT_ENDS and does & (EFFECT_OF_WRITER | EFFECT_OF_NODE))
 
     def _not_ended(self, number: int) -> None:
         key = self._keys[number]
