@@ -395,6 +395,17 @@ def test_the_environment_says_where(site, monkeypatch):
         assert participant.session.node_id == 3
 
 
+def started_anew(host, far):
+    """Kills the node of a host and starts it again; the program `far` looks for a node once the event is set that is
+    returned."""
+    may_go_on, finder = threading.Event(), far.session._channel._finder
+    find = finder.find
+    finder.find = lambda *arguments, **more: find(*arguments, **more) if may_go_on.wait(20) else None
+    host.running.kill()
+    host.start().wait_ready()
+    return may_go_on
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("writes", [True, False], ids=["writer", "reader"])
 def test_a_program_does_not_go_on_in_another_topic_of_that_name(runtime_dir, writes):
@@ -403,11 +414,7 @@ def test_a_program_does_not_go_on_in_another_topic_of_that_name(runtime_dir, wri
     with hosts(runtime_dir, 1) as (host,), remote([host], reattach=True) as far:
         topic = Topic(far, "topic", Track)
         endpoint = DataWriter(far, topic) if writes else DataReader(far, topic)
-        may_go_on, finder = threading.Event(), far.session._channel._finder
-        find = finder.find
-        finder.find = lambda *arguments, **more: find(*arguments, **more) if may_go_on.wait(20) else None
-        host.running.kill()
-        host.start().wait_ready()
+        may_go_on = started_anew(host, far)
         with beside(host) as near:
             other = Topic(near, "topic", bytes)
             reader = DataReader(near, other)
@@ -433,11 +440,7 @@ def test_a_writer_goes_by_the_topic_that_another_group_has(runtime_dir):
     with hosts(runtime_dir, 1) as (host,), remote([host], reattach=True) as far:
         writer = DataWriter(far, Topic(far, "topic", Track, qos=volatile))
         before = writer._write
-        may_go_on, finder = threading.Event(), far.session._channel._finder
-        find = finder.find
-        finder.find = lambda *arguments, **more: find(*arguments, **more) if may_go_on.wait(20) else None
-        host.running.kill()
-        host.start().wait_ready()
+        may_go_on = started_anew(host, far)
         with beside(host) as near:
             topic = Topic(near, "topic", Track, qos=last)
             with DataReader(near, topic, last):
