@@ -3,6 +3,9 @@
 Why bytes are sent from a mapping, not by sendfile: they are few system calls either way, and pages that the network
 still holds would keep a sample that is being passed on from being sealed, so a slow receiver would hold up this node.
 
+Where both nodes' RDMA devices reach each other, the bytes go by one-sided writes (blocks.py), as soon as the asker has
+said where to, and until that way breaks: then what has not landed is sent again, over the connection.
+
 Rules: the asker is a node that has proven who it is, but it may be mad: what it asks is checked, and bounded. A sample
 that is dropped meanwhile stays mapped until the piece is sent.
 """
@@ -11,35 +14,46 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import mmap
 import os
 import select
 import socket
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
-from spindle.errors import NoResources, SampleMissing, SpindleError, shortage
+from spindle.errors import ConnectionEnded, NoResources, SampleMissing, SpindleError, shortage
 from spindle.large.handing import UNKNOWN_S
 from spindle.large.pieces import (
+    ADDRESS,
+    CARD_MAX,
     DATA,
     DELIVERED,
     FIRST,
     LACKING,
+    LANDED,
+    LANDING,
     PIECE,
     PIECE_MAX,
     QUESTION,
+    READY,
+    TAKEN,
     UNWANT,
     WANT,
     WANT_FIRST,
     WANTED_MAX,
     WHY_MAX,
 )
+from spindle.large.routes import BLOCK
 from spindle.transport.wire import close_in_child
 
 if TYPE_CHECKING:
+    from spindle.large.blocks import BlockWriter, MakeWay
     from spindle.large.handing import Find, Source
 
+LOG = logging.getLogger("spindle.large")
 SO_PRIORITY_BULK = 2  # TC_PRIO_BULK of linux/pkt_sched.h: what waits for the network card lets all else pass
 
 
@@ -63,11 +77,16 @@ class _Wanted:
 
 
 class Giver:
-    """See the module's text. Takes over the descriptor. Raises NoResources."""
+    """See the module's text. Takes over the descriptor. `make_way`: this node's end of a way over RDMA to that node,
+    if there may be one. Raises NoResources."""
 
-    def __init__(self, fd: int, node_id: int, find: Find) -> None:
+    def __init__(self, fd: int, node_id: int, find: Find, make_way: MakeWay | None = None) -> None:
         self.node_id = node_id
-        self._find = find
+        self._find, self._make_way = find, make_way
+        self._has_landing = False  # the asker has told one
+        self._blocks: BlockWriter | None = None  # for it
+        self._ready = False  # it may be written to
+        self._on_the_way: deque[tuple[_Wanted, int, int]] = deque()  # by RDMA: from which byte on, how many
         self._sock = socket.socket(fileno=fd)
         self._sock.setblocking(True)
         with contextlib.suppress(OSError):
@@ -113,24 +132,40 @@ class Giver:
             poller.register(self._wake, select.POLLIN)
             while True:
                 self._take_questions()
+                self._tell_what_landed()
                 self._looking = True
-                wanted = self._next()
+                wanted = self._next() if self._blocks is None or not self._ready or self._blocks.room else None
                 if wanted is not None:
                     self._looking = False
                     self._give(wanted)
                     continue
-                for fd, _ in poller.poll(self._pause_ms()):
-                    if fd == self._wake:
-                        os.eventfd_read(self._wake)
+                self._sleep(poller)
         except (OSError, SpindleError):  # the other end has gone, or is mad
             pass
         finally:
+            self._end_blocks()
             self._sock.close()
             with self._lock:
                 self._over = True
                 os.close(self._wake)
             for wanted in self._wanted:
                 wanted.let_go()
+
+    def _sleep(self, poller: select.poll) -> None:
+        """Until there is something to do."""
+        blocks = self._blocks
+        if blocks is None:
+            found = poller.poll(self._pause_ms())
+        else:
+            fds = blocks.fds
+            for fd in fds:
+                poller.register(fd, select.POLLIN)
+            found = poller.poll(self._pause_ms()) if blocks.fall_asleep() else []
+            blocks.wake_up()
+            for fd in fds:
+                poller.unregister(fd)
+        if any(fd == self._wake for fd, _ in found):
+            os.eventfd_read(self._wake)
 
     def _pause_ms(self) -> float | None:
         ends = [wanted.until_s for wanted in self._wanted if wanted.source is None]
@@ -147,8 +182,45 @@ class Giver:
                 raise SampleMissing("the other end has closed")
             self._asked += data
             while len(self._asked) >= QUESTION.size:
-                question, self._asked = self._asked[:QUESTION.size], self._asked[QUESTION.size:]
-                self._take_question(*QUESTION.unpack(question))
+                what, says, number, large_id, size, at = QUESTION.unpack_from(self._asked)
+                behind = QUESTION.size
+                if what == LANDING:
+                    if size > CARD_MAX:
+                        raise SampleMissing("a question that makes no sense")
+                    behind += size
+                    if len(self._asked) < behind:
+                        break
+                    self._take_landing(self._asked[QUESTION.size : behind])
+                elif what in (READY, TAKEN):
+                    self._take_word_of_blocks(what, number)
+                else:
+                    self._take_question(what, says, number, large_id, size, at)
+                self._asked = self._asked[behind:]
+
+    def _take_landing(self, card: bytes) -> None:
+        """Raises SampleMissing, OSError."""
+        if self._has_landing:
+            raise SampleMissing("a second landing")
+        self._has_landing = True
+        address = b""
+        if self._make_way is not None:
+            from spindle.large.blocks import BlockWriter  # only where it is used
+
+            try:
+                self._blocks = BlockWriter(self._make_way, card)
+                address = self._blocks.address
+            except (ValueError, OSError) as error:
+                LOG.warning("large samples go to node %d over TCP: %s", self.node_id, str(error))
+        self._send(PIECE.pack(ADDRESS, len(address), 0, 0), memoryview(address))
+
+    def _take_word_of_blocks(self, what: int, count: int) -> None:
+        """Raises WireError."""
+        if self._blocks is None:
+            return  # that way has broken meanwhile
+        if what == READY:
+            self._ready = True
+        else:
+            self._blocks.took(count)
 
     def _take_question(self, what: int, says: int, number: int, large_id: int, size: int, at: int) -> None:
         known = next((wanted for wanted in self._wanted if wanted.number == number), None)
@@ -168,6 +240,8 @@ class Giver:
     def _next(self) -> _Wanted | None:
         """The first one of which something can be sent; those that can't be had any more are told so."""
         for wanted in tuple(self._wanted):
+            if wanted.at == wanted.size and self._on_the_way:
+                continue  # its last blocks have to land
             found = self._find(wanted.large_id)
             if found is not None and found is not wanted.source:
                 wanted.let_go()
@@ -202,13 +276,55 @@ class Giver:
                     return
                 self._refuse(wanted, str(shortage(error, "a large sample") or error))
                 return
-        count = min(source.reached - wanted.at, PIECE_MAX)
+        blocks = self._blocks if self._ready else None
+        count = min(source.reached - wanted.at, PIECE_MAX if blocks is None else BLOCK)
         with memoryview(wanted.mapped) as view, view[wanted.at : wanted.at + count] as piece:
-            self._send(PIECE.pack(DATA, count, wanted.number, wanted.at), piece)
+            if blocks is None:
+                self._send(PIECE.pack(DATA, count, wanted.number, wanted.at), piece)
+            elif not self._write(blocks, wanted, piece):
+                return
         wanted.at += count
         if wanted.at == wanted.size:
             wanted.let_go()
-            self._wanted.remove(wanted)
+            if blocks is None:
+                self._wanted.remove(wanted)
+
+    def _write(self, blocks: BlockWriter, wanted: _Wanted, piece: memoryview) -> bool:
+        """False if that way is over."""
+        try:
+            blocks.write(piece)
+        except ConnectionEnded as error:
+            self._go_back(error)
+            return False
+        self._on_the_way.append((wanted, wanted.at, len(piece)))
+        return True
+
+    def _tell_what_landed(self) -> None:
+        if self._blocks is None:
+            return
+        try:
+            completed = self._blocks.completed()
+        except ConnectionEnded as error:
+            self._go_back(error)
+            return
+        for _ in range(completed):
+            wanted, at, count = self._on_the_way.popleft()
+            self._send(PIECE.pack(LANDED, count, wanted.number, at), memoryview(b""))
+            if at + count == wanted.size and wanted in self._wanted:
+                self._wanted.remove(wanted)
+
+    def _go_back(self, error: ConnectionEnded) -> None:
+        """To the connection, on which all is sent again that may not have landed."""
+        LOG.warning("large samples go to node %d over TCP from now on: %s", self.node_id, str(error))
+        self._end_blocks()
+        while self._on_the_way:
+            wanted, at, _ = self._on_the_way.pop()
+            wanted.at = at
+
+    def _end_blocks(self) -> None:
+        if self._blocks is not None:
+            self._blocks.close()
+            self._blocks, self._ready = None, False
 
     def _refuse(self, wanted: _Wanted, why: str) -> None:
         wanted.let_go()

@@ -3,6 +3,9 @@
 Why a thread with plain blocking calls: each takes many pages at once, outside of Python's lock, so the node's event
 loop isn't held up, and nothing but these copies costs time.
 
+Where both nodes' RDMA devices reach each other, the bytes come into a landing (blocks.py), as soon as the other end
+knows that.
+
 Rules: whatever comes is checked against what was asked for; what makes no sense ends the connection. What came for a
 question that was taken back is passed over.
 """
@@ -12,21 +15,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 import socket
 import struct
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from spindle.errors import NoResources, SampleMissing, SpindleError, refusal
 from spindle.large.filling import Filling
 from spindle.large.pieces import (
+    ADDRESS,
+    CARD_MAX,
     DATA,
     DELIVERED,
     FIRST,
     LACKING,
+    LANDED,
+    LANDING,
     PIECE,
     PIECE_MAX,
     QUESTION,
+    READY,
+    TAKEN,
     UNWANT,
     WANT,
     WANT_FIRST,
@@ -36,8 +47,13 @@ from spindle.large.pieces import (
 from spindle.large.routes import BLOCK
 from spindle.transport.wire import close_in_child
 
+if TYPE_CHECKING:
+    from spindle.large.blocks import Landing, MakeWay
+
+LOG = logging.getLogger("spindle.large")
 LOOK_S = 1.0  # what has come of a piece counts at least so often, however slow the way is
 IDLE_S = 30.0  # without a question, until the connection is given up
+TELL_BLOCKS = 4  # that were taken out of a landing, until the other end is told
 
 
 @dataclasses.dataclass(eq=False)
@@ -51,13 +67,16 @@ class Fetch:
 
 
 class Reader:
-    """See the module's text. Takes over the descriptor. `ended` says why it is over; "": it isn't."""
+    """See the module's text. Takes over the descriptor. `make_way`: this node's end of a way over RDMA to that node,
+    if there may be one. `ended` says why it is over; "": it isn't."""
 
-    def __init__(self, fd: int, node_id: int) -> None:
+    def __init__(self, fd: int, node_id: int, make_way: MakeWay | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.node_id = node_id
         self.ended = ""
-        self.received = 0  # bytes of samples
+        self.received = self.landed = 0  # bytes of samples; and of these over RDMA
+        self._make_way = make_way
+        self._landing: Landing | None = None
         self._sock = socket.socket(fileno=fd)
         self._sock.setblocking(True)
         close_in_child(self._sock)
@@ -156,6 +175,8 @@ class Reader:
     def _run(self) -> None:
         buffer = memoryview(bytearray(BLOCK))
         try:
+            if self._make_way is not None:
+                self._tell_landing(self._make_way)
             while True:
                 self._receive(buffer[:PIECE.size], idle=True)
                 what, length, number, at = PIECE.unpack(buffer[:PIECE.size])
@@ -164,6 +185,11 @@ class Reader:
                 elif what == LACKING and length <= WHY_MAX:
                     self._receive(buffer[:length])
                     self._take_refusal(str(buffer[:length], "utf-8", "replace"), number)
+                elif what == LANDED and self._landing is not None:
+                    self._take_block(self._landing, length, self._fetches.get(number), at)
+                elif what == ADDRESS and self._landing is not None and length <= CARD_MAX:
+                    self._receive(buffer[:length])
+                    self._take_address(self._landing, bytes(buffer[:length]))
                 else:
                     raise SampleMissing(f"node {self.node_id} sent what is no piece of a large sample")
         except (OSError, SpindleError) as error:
@@ -171,7 +197,46 @@ class Reader:
                       f"the data connection to node {self.node_id} broke: {error}")
         finally:
             self._end(f"the data connection to node {self.node_id} has ended by a defect")
+            self._end_landing()
             self._sock.close()
+
+    def _tell_landing(self, make_way: MakeWay) -> None:
+        """Raises OSError."""
+        from spindle.large.blocks import Landing  # only where it is used
+
+        try:
+            self._landing = Landing(make_way)
+        except (ValueError, OSError) as error:
+            LOG.warning("large samples come from node %d over TCP: %s", self.node_id, str(error))
+            return
+        self._say(QUESTION.pack(LANDING, 0, 0, 0, len(self._landing.card), 0) + self._landing.card)
+
+    def _take_address(self, landing: Landing, address: bytes) -> None:
+        """Of the other end of that way; none: it has none. Raises OSError."""
+        if not address:
+            self._end_landing()
+            return
+        try:
+            landing.connect(address)
+        except (ValueError, OSError) as error:
+            LOG.warning("large samples come from node %d over TCP: %s", self.node_id, str(error))
+            self._end_landing()
+            return
+        self._say(QUESTION.pack(READY, 0, 0, 0, 0, 0))
+
+    def _end_landing(self) -> None:
+        if self._landing is not None:
+            self._landing.close()
+            self._landing = None
+
+    def _say(self, question: bytes) -> None:
+        """Raises OSError, SampleMissing."""
+        try:
+            sent = self._sock.send(question, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
+        if sent < len(question):
+            raise SampleMissing(f"node {self.node_id} takes no questions")
 
     def _receive(self, into: memoryview, idle: bool = False) -> None:
         """So many bytes. Raises OSError, SampleMissing."""
@@ -199,10 +264,26 @@ class Reader:
             self.ended = f"the data connection to node {self.node_id} was given up: nobody needs it"
         raise SampleMissing(self.ended)
 
-    def _take_piece(self, buffer: memoryview, length: int, fetch: Fetch | None, at: int) -> None:
+    def _check(self, length: int, fetch: Fetch | None, at: int) -> None:
+        """Raises SampleMissing unless it is what comes next."""
         if fetch is not None and (at != fetch.at or at + length > fetch.filling.size):
             raise SampleMissing(f"node {self.node_id} sent bytes {at} to {at + length} of a large sample of "
                                 f"{fetch.filling.size}, where {fetch.at} is next")
+
+    def _take_block(self, landing: Landing, length: int, fetch: Fetch | None, at: int) -> None:
+        self._check(length, fetch, at)
+        with landing.block(length) as block:
+            self.received += length
+            self.landed += length
+            if fetch is not None:
+                self._take(fetch, block)
+        self._used_s = time.monotonic()
+        landing.taken += 1
+        if landing.taken % TELL_BLOCKS == 0:
+            self._say(QUESTION.pack(TAKEN, 0, TELL_BLOCKS, 0, 0, 0))
+
+    def _take_piece(self, buffer: memoryview, length: int, fetch: Fetch | None, at: int) -> None:
+        self._check(length, fetch, at)
         while length:
             count = self._receive_some(buffer[:min(length, len(buffer))])
             length -= count

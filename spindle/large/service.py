@@ -23,6 +23,7 @@ from spindle.transport.wire import close_all
 
 if TYPE_CHECKING:
     from spindle.group.view import Member
+    from spindle.large.blocks import MakeWay
     from spindle.large.ways import Ways
     from spindle.proto import node_pb2 as pb
     from spindle.transport.network import DataHello, Network
@@ -39,7 +40,8 @@ class NodeLarge:
 
     def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network | None,
                  member_of: Callable[[int], Member | None], spawn: Callable[..., Any], spare_max: int = 0,
-                 closes: bool = True, bytes_max: int = UNFINISHED_BYTES_MAX, silence_s: float = SILENCE_S) -> None:
+                 closes: bool = True, bytes_max: int = UNFINISHED_BYTES_MAX, silence_s: float = SILENCE_S,
+                 rdma_to: Callable[[int], MakeWay | None] = lambda _: None) -> None:
         self.store, self.spare = Store(), SpareMemory(spare_max)
         self._loop = asyncio.get_running_loop()
         self._stopped = False
@@ -49,13 +51,18 @@ class NodeLarge:
         if network is not None:
             from spindle.large.ways import Ways
 
-            self.ways = self.bringing.ways = Ways(domain_id, me, peers, network, member_of, self.bringing.find)
+            self.ways = self.bringing.ways = Ways(domain_id, me, peers, network, member_of, self.bringing.find, rdma_to)
         self.store.watchers += [self._more, self._came]
 
     async def bring(self, large_id: int, size: int, topic: str, sources: Sequence[int], urgent: bool = False,
                     delivered: bool = False) -> Brought:
         """See Bringing.bring()."""
         return await self.bringing.bring(large_id, size, topic, sources, urgent, delivered)
+
+    @property
+    def bytes_read(self) -> tuple[int, int]:
+        """Of samples, from other hosts so far: over TCP, over RDMA."""
+        return (0, 0) if self.ways is None else self.ways.bytes_read
 
     def _more(self, large_id: int) -> None:
         """On any thread: there is more of it, or it has gone."""

@@ -1,6 +1,7 @@
 """Data connections between nodes of different hosts, for large samples: who reads opens one to who gives, asks for a
 token over their control connection first, and proves that it knows it (`spindle.transport.network`). One connection
-carries all samples from one node to another; it is given up when it isn't needed for a while.
+carries all samples from one node to another; it is given up when it isn't needed for a while. Where the RDMA devices of
+both reach each other, it carries only what is said of the bytes: see blocks.py.
 
 Why connections of their own, not the pool of links: those bring small answers in microseconds, one after the other on
 one thread, and the bytes of a large sample would stand before them.
@@ -26,6 +27,7 @@ from spindle.transport.network import DataHello
 
 if TYPE_CHECKING:
     from spindle.group.view import Member
+    from spindle.large.blocks import MakeWay
     from spindle.large.handing import Find
     from spindle.transport.network import Network
     from spindle.transport.peer import Peer
@@ -38,12 +40,15 @@ LOG = logging.getLogger("spindle.large")
 
 class Ways:
     """See the module's text. `find` tells what this node has of a sample, on any thread; `member_of` who a
-    node is, while it is a member. On the event loop, but for changed()."""
+    node is, while it is a member; `rdma_to` how to make this node's end of a way over RDMA to that one, None where no
+    such way is. On the event loop, but for changed()."""
 
     def __init__(self, domain_id: int, me: Member, peers: Peers, network: Network,
-                 member_of: Callable[[int], Member | None], find: Find) -> None:
+                 member_of: Callable[[int], Member | None], find: Find,
+                 rdma_to: Callable[[int], MakeWay | None]) -> None:
         self._domain_id, self._me, self._peers = domain_id, me, peers
-        self._network, self._member_of, self._find = network, member_of, find
+        self._network, self._member_of, self._find, self._rdma_to = network, member_of, find, rdma_to
+        self._read = [0, 0]  # bytes, by connections that are over: of samples, and of these over RDMA
         self._readers: dict[Peer, Reader] = {}
         self._opening: dict[Peer, asyncio.Task[Reader]] = {}
         self._answers: dict[int, tuple[Peer, asyncio.Future[bytes]]] = {}  # tokens that are asked for, by number
@@ -93,8 +98,22 @@ class Ways:
             raise
         except SpindleError as error:
             raise SampleMissing(str(error)) from error
-        reader = self._readers[peer] = Reader(fd, peer.node_id)
+        before = self._readers.get(peer)
+        reader = self._readers[peer] = Reader(fd, peer.node_id, self._rdma_to(peer.node_id))
+        if before is not None:
+            self._count(before)
         return reader
+
+    def _count(self, reader: Reader) -> None:
+        self._read[0] += reader.received
+        self._read[1] += reader.landed
+
+    @property
+    def bytes_read(self) -> tuple[int, int]:
+        """Of samples, from other hosts so far: over TCP, over RDMA."""
+        readers = self._readers.values()
+        landed = self._read[1] + sum(reader.landed for reader in readers)
+        return self._read[0] + sum(reader.received for reader in readers) - landed, landed
 
     def heard_token(self, peer: Peer, message: pb.LargeToken) -> None:
         """The answer of a node."""
@@ -129,7 +148,7 @@ class Ways:
         if before is not None:
             before.close()
         try:
-            self._givers[peer] = Giver(fd, peer.node_id, self._find)
+            self._givers[peer] = Giver(fd, peer.node_id, self._find, self._rdma_to(peer.node_id))
         except NoResources as error:  # the other end sees it closed, and asks the next source
             LOG.warning("%s", error)
 
@@ -153,6 +172,7 @@ class Ways:
         for reader in [reader for one, reader in self._readers.items() if one is peer]:
             del self._readers[peer]
             reader.close(why)
+            self._count(reader)
 
     def stop(self, why: str) -> None:
         """All connections are over. Idempotent; blocks for a moment."""

@@ -173,7 +173,8 @@ class Node:
                     self.links = NodeLinks(config, me, self._peers, self._network, self._changes.member_of,
                                            self._spawn)
                     self.large = NodeLarge(config.domain_id, me, self._peers, self._network, self._changes.member_of,
-                                           self._spawn, 2 * config.large_capacity, config.is_for_its_user_alone)
+                                           self._spawn, 2 * config.large_capacity, config.is_for_its_user_alone,
+                                           rdma_to=self.links.rdma_to)
                     self._changes.topics.larges.service = self.large
                     self._started = True  # also if the next line can't be carried out: there is something to stop
                     self.engine.start()

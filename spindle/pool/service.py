@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConnectionEnded, NodeStopped, NoResources, SpindleError, shortage
@@ -66,13 +67,18 @@ class NodeLinks:
         member = self._member_of(node_id)
         return member is not None and fabric_between(self._me, member) == VERBS
 
-    def _make_rdma(self, regions: Regions) -> VerbsPart:
+    def rdma_to(self, node_id: int) -> Callable[[Regions], VerbsPart] | None:
+        """Makes a way over this node's RDMA device for one connection alone, to that node; None where the devices don't
+        reach each other. What it returns raises RdmaUnavailable."""
+        return partial(self._make_rdma, peers=1) if self._has_rdma(node_id) else None
+
+    def _make_rdma(self, regions: Regions, **bounds: int) -> VerbsPart:
         """Raises RdmaUnavailable."""
         from spindle.rdma.network import ack_timeout
         from spindle_core.fabric.regions.verbs import VerbsPart  # loads libibverbs: only where it is used
 
         return VerbsPart(regions, device=self._config.rdma_device,
-                         ack_timeout=ack_timeout(self._config.suspect_timeout_s))
+                         ack_timeout=ack_timeout(self._config.suspect_timeout_s), **bounds)
 
     def pooling(self) -> Pooling:
         """The pool; made at the first call. Raises NodeStopped, NoResources."""

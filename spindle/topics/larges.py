@@ -576,6 +576,7 @@ class LargeSamples:
     def status(self) -> dict[str, Any]:
         """Fit for JSON."""
         here = self.service is not None
+        over_tcp, over_rdma = self.service.bytes_read if self.service is not None else (0, 0)
         return {"bytes": self._store.bytes_held if here else 0, "samples": len(self._store.ids()) if here else 0,
                 "spare_bytes": self._spare.bytes_kept if here else 0, "bringing": len(self._bringing),
-                "on_the_way": sum(self._room.values())}
+                "on_the_way": sum(self._room.values()), "read_over_tcp": over_tcp, "read_over_rdma": over_rdma}

@@ -4,6 +4,6 @@ The version of what follows between application and node stands beside its messa
 """
 
 MAGIC = 0x4E495053  # "SPIN", see opening.proto
-PROTOCOL = 24  # of node.proto, of the rows' layout and of what brings them to other hosts
+PROTOCOL = 25  # of node.proto, of the rows' layout and of what brings them to other hosts
 EDGE_PROTOCOL = 2  # of edge.proto
 STREAM_BYTES = 1 << 20  # of each stream of an edge, in each direction: what may be on the way

@@ -40,7 +40,8 @@ NOT_HERE_CODE = 77  # of a command that needs guests, where there are none
 FABRIC = ("tests/spindle_core/fabric/test_verbs.py", "tests/spindle_core/fabric/test_verbs_pairs.py",
           "tests/spindle_core/fabric/test_verbs_stranger.py")
 REGIONS = "tests/spindle_core/fabric/regions/test_verbs.py"
-LINKS = ("tests/spindle_core/links/test_verbs.py", "tests/spindle/pool/test_over_verbs.py")
+LINKS = ("tests/spindle_core/links/test_verbs.py", "tests/spindle/pool/test_over_verbs.py",
+         "tests/spindle/large/test_over_verbs.py")
 CORE = ("tests/spindle_core/test_over_verbs.py", "tests/spindle/node/test_over_verbs.py")
 TESTS = (*FABRIC, REGIONS, *LINKS, *CORE)
 PYVERBS = tuple(f"pyverbs.{part}" for part in ("addr", "cq", "device", "enums", "mr", "pd", "qp", "wr"))
@@ -53,7 +54,8 @@ MODULES = (
     "spindle_lab.bench.multicast", "spindle_lab.bench.worker", "spindle_lab.bench.core_node",
     "spindle_lab.bench.app_node", "spindle_lab.bench.core_loops", "spindle_core.fabric.verbs",
     "spindle_core.fabric.mixed", "spindle_core.fabric.verbs_pairs", "spindle_core.fabric.regions.verbs",
-    "spindle.links", "spindle.client.embedding", "spindle.pool.pooling", "dds", "tests.spindle.ports",
+    "spindle.links", "spindle.client.embedding", "spindle.pool.pooling", "spindle.large.blocks", "dds",
+    "tests.spindle.ports",
 )
 
 
@@ -164,7 +166,7 @@ STEPS = (
         240, judge_tests, share="b",
     ),
     Step(
-        "links", "what the device counts while links are opened, read, and send messages; and links between nodes",
+        "links", "what devices count while links are opened, read and send messages; links and large samples of nodes",
         (pytest_command("links", "-rP", *LINKS),),
         180, judge_tests, share="b",
     ),

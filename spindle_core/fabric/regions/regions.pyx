@@ -468,23 +468,37 @@ cdef class Regions:
 
     def wait(self, double timeout_s):
         """Blocks until there is something to drive, or `timeout_s` seconds; True if there may be."""
-        cdef Part part
         poll = select.poll()
-        for part in self.parts:
-            if part.wait_fd >= 0:
-                poll.register(part.wait_fd, select.POLLIN)
-            if part.table.sleep != NULL:
-                part.table.sleep(part.table.self)
+        for fd in self.wait_fds:
+            poll.register(fd, select.POLLIN)
         try:
-            if self.progress() or self.has_message():
+            if self.fall_asleep():
                 return True
             rung = bool(poll.poll(timeout_s * 1000))
             self.progress()
             return rung
         finally:
-            for part in self.parts:
-                if part.table.wake != NULL:
-                    part.table.wake(part.table.self)
+            self.wake_up()
+
+    @property
+    def wait_fds(self):
+        """Of all parts: readable, between fall_asleep() and wake_up(), when there is something to drive."""
+        return [part.wait_fd for part in self.parts if part.wait_fd >= 0]
+
+    def fall_asleep(self):
+        """Before a wait for `wait_fds`, with a last look; True if that found something. wake_up() must follow."""
+        cdef Part part
+        for part in self.parts:
+            if part.table.sleep != NULL:
+                part.table.sleep(part.table.self)
+        return self.progress() > 0 or self.has_message()
+
+    def wake_up(self):
+        """Ends what fall_asleep() began."""
+        cdef Part part
+        for part in self.parts:
+            if part.table.wake != NULL:
+                part.table.wake(part.table.self)
 
     cdef bint has_message(self):
         cdef uint32_t i
@@ -502,6 +516,7 @@ cdef class Regions:
                 self.forget_peer(i)
         for part in self.parts:
             part.close()
+        self.parts = []          # each refers to this, and should go with its device when nobody needs it any more
 
     def __dealloc__(self):
         cdef uint32_t i

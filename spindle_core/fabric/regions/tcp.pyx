@@ -143,11 +143,13 @@ cdef int tcp_progress(void *self) noexcept nogil:
         peer = <uint32_t>ready[i].data.u64
         if not s.regions.peers[peer].cut:
             total += take(s, peer)
+            total += s.regions.peers[peer].cut       # a connection that broke is something to drive, too
     s.in_pass = False
     for i in range(n):
         peer = <uint32_t>ready[i].data.u64
         if not s.regions.peers[peer].cut:
             total += flush(s, peer)
+            total += s.regions.peers[peer].cut
     return total
 
 

@@ -523,4 +523,5 @@ def test_spare_memory_gives_its_descriptors_to_readers(runtime_dir: Path, monkey
         wait_until(lambda: reader.log.pending > 0)
         monkeypatch.setattr(memory, "open_anew", short_once)
         assert take(reader, 1) == [sample(2, 2 * MIB + 1)] and len(tries) == 2
-        assert one.status()["large"]["spare_bytes"] == 0
+        # What the second one has lain in may wait there by now.
+        assert one.status()["large"]["spare_bytes"] in (0, memory.capacity_of(2 * MIB + 1))

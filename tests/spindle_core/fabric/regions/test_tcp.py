@@ -92,6 +92,19 @@ def test_a_peer_that_goes_is_told_of():
     assert a.number(other) == number
 
 
+def test_who_falls_asleep_when_a_peer_goes_has_something_to_do():
+    """What was on the way completes in that last look, and nothing else would wake whoever waits for it."""
+    a, b = make_nodes(2)
+    memory = Mapping.create("memory", 4096)
+    _, region = b.open(memory, a, atomics=True)
+    asker, requests = Asker(), RequestList()
+    requests.fetch_add(region, 0, 1, cookie=4)
+    a.regions.post(asker, requests)
+    b.regions.close()
+    assert a.regions.wait(BOUND_S)
+    assert asker.take() == [(4, "cut", 0, a.number(b))]
+
+
 @pytest.mark.parametrize("wrong", ["file", "closed"])
 def test_what_is_no_socket_is_refused(wrong):
     """A descriptor that can't be waited for: an error, the descriptor is closed, no number is lost."""
