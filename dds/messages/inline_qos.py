@@ -6,6 +6,9 @@ that reads a history whose writers are gone. (RTPS does the same for these polic
 
 Where it is: behind the payload of a message with CARRIES_QOS in its tag. A writer whose policies ask for nothing sends
 none.
+
+Nodes keep the last samples of each key, and don't know what partitions are. So the key of a message is made of its
+instance and of the partitions: who comes late to some finds there what was last written to these.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import struct
+from hashlib import blake2b
 from typing import Any
 
 from dds.internal import dds_infinity
@@ -41,6 +45,15 @@ class InlineQos:
             return b""
         names = "\0".join(self.partitions).encode()
         return names + _FIXED.pack(self.strength, len(names), self.lifespan)
+
+    @property
+    def key_mask(self) -> int:
+        """By exclusive or with the handle of an instance, and 0 for types without a key, the key of what is written to
+        these partitions. Without partitions it is the handle itself."""
+        if not self.partitions:
+            return 0
+        names = "\0".join(sorted(set(self.partitions))).encode()
+        return int.from_bytes(blake2b(names, digest_size=8).digest(), "little") >> 1
 
 
 NOTHING = InlineQos()

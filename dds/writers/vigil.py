@@ -60,7 +60,7 @@ class Vigil:
         self._say = say
         self._elsewhere = elsewhere
         self._exclusive = policies.is_exclusive(offered)
-        self._inline = of_writer(offered).encoded()
+        self._inline = of_writer(offered)
         self._lease_ns = policies.lease_ns(offered)
         self._kind = policies.liveliness_kind(offered)
         self._lock = threading.Lock()
@@ -85,7 +85,8 @@ class Vigil:
         self._runtime.alarms.look(self)
 
     def change(self, offered: Qos) -> None:
-        """The writer offers another deadline."""
+        """The writer goes by this Qos from now on."""
+        self._inline = of_writer(offered)
         period = policies.deadline_ns(offered)
         with self._lock:
             if self._deadlines is None or not period:
@@ -166,9 +167,10 @@ class Vigil:
         payload = b"" if instance == KEYLESS_HANDLE or self._written is None else self._written.payload(instance)
         if payload is None:
             return True
-        tag = MISSES_DEADLINE | (ANNOUNCES_QOS if self._inline else 0)
+        inline, behind = self._inline, self._inline.encoded()
+        tag = MISSES_DEADLINE | (ANNOUNCES_QOS if behind else 0)
         try:
-            self._say(bytes(payload) + self._inline, tag, 0 if instance == KEYLESS_HANDLE else instance)
+            self._say(bytes(payload) + behind, tag, inline.key_mask ^ (0 if instance == KEYLESS_HANDLE else instance))
         except Exception:  # whatever it is, the program hears of it when it writes
             return False
         return True

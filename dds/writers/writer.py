@@ -18,7 +18,7 @@ from dds.listener import Listener
 from dds.matching.announcing import encode_type
 from dds.matching.matching import Matches
 from dds.messages.announced import type_of
-from dds.messages.inline_qos import of_writer
+from dds.messages.inline_qos import InlineQos, of_writer
 from dds.messages.operations import ANNOUNCES_QOS, farewell_tag
 from dds.policy import policies
 from dds.qos import Qos
@@ -91,7 +91,7 @@ class WriterCore(WriterStatuses):
         self._suspension = publisher._suspension
         self._source = Source(self._ref, topic.name, slots or choose_inbox_slots(info.spec.size_max))
         self._written = None if self._codec.key_of is None else Written(self._codec)
-        self._inline = of_writer(self._qos).encoded()
+        self._hear_inline(of_writer(self._qos))
         topic._check_room(len(self._inline), info.spec)
         self._timeout_s = policies.blocking_time_s(self._qos)
         self._limits = WriterLimits.of(self._qos, self._written, self._timeout_s, topic.name)
@@ -195,7 +195,7 @@ class WriterCore(WriterStatuses):
                 self._limits is not None or (self._vigil is not None and self._vigil.hears_writes))
             if self._told:
                 write = bind_told_write(
-                    self._codec, self._put(), self._written, self._inline, self._vigil, self._limits,
+                    self._codec, self._put(), self._written, self._inline, self._key_mask, self._vigil, self._limits,
                     self._present_inbox(), self._topic.name)
             else:
                 write = bind_write(self._codec, self._link, self._timeout_s, self._written)
@@ -247,13 +247,14 @@ class WriterCore(WriterStatuses):
         if not self._enabled:
             self._qos = following
             return
-        inline = of_writer(following).encoded()
-        self._topic._check_room(len(inline), self._link.spec)
+        inline = of_writer(following)
+        self._topic._check_room(len(inline.encoded()), self._link.spec)
         self._revision += 1
         farewell = self._farewell(following)
         is_shared = self._port is not None and self._port.is_shared
         self._link.change(self._announcement(following), 0 if is_shared else farewell)
-        self._qos, self._inline = following, inline
+        self._qos = following
+        self._hear_inline(inline)
         if self._port is not None:
             self._port.change(farewell)
         if self._vigil is not None:
@@ -279,7 +280,11 @@ class WriterCore(WriterStatuses):
         at = self._stamp(timestamp)
         if self._inline:
             data, tag = bytes(data) + self._inline, tag | ANNOUNCES_QOS
-        self._put()(bytes(data), tag, at, key)
+        self._put()(bytes(data), tag, at, key ^ self._key_mask)
+
+    def _hear_inline(self, inline: InlineQos) -> None:
+        """That goes with what it writes from now on."""
+        self._inline, self._key_mask = inline.encoded(), inline.key_mask
 
 
 def _close_writer(ref: int, link: WriterLink, runtime: Runtime, matches: Matches, port: Port | None,

@@ -101,10 +101,10 @@ def write_through(link: WriterLink, data: Any, timestamp: int | None, deadline: 
 
 
 def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], None], written: Written | None,
-                    inline: bytes, vigil: AVigil | None, limits: WriterLimits | None, inbox: Callable[[], Any],
-                    topic: str) -> Callable[..., None]:
+                    inline: bytes, key_mask: int, vigil: AVigil | None, limits: WriterLimits | None,
+                    inbox: Callable[[], Any], topic: str) -> Callable[..., None]:
     """The same with `inline` Qos behind each sample, a `vigil` that hears of each, and limits on instances.
-    put(data, tag, timestamp, key); inbox() is the present one."""
+    put(data, tag, timestamp, key); key_mask: see InlineQos; inbox() is the present one."""
     tag = WRITES | ANNOUNCES_QOS if inline else 0
 
     def write(sample: Any, timestamp: int | None = None) -> None:
@@ -116,7 +116,7 @@ def bind_told_write(codec: Any, put: Callable[[bytes, int, int | None, int], Non
             raise of_topic(error, topic) from error
         if limits is not None:
             limits.admit(sample, inbox())
-        put(data + inline, tag, at, 0 if written is None else instance)
+        put(data + inline, tag, at, (0 if written is None else instance) ^ key_mask)
         if written is not None:
             written.keep(key, instance, data)
         if vigil is not None:
