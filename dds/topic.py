@@ -27,7 +27,7 @@ from dds.matching.consistency import LENIENT, inconsistency
 from dds.messages import order_groups, packets
 from dds.messages.announced import type_of
 from dds.messages.inline_qos import ROOM
-from dds.messages.operations import DEPARTURE, effects, ranks, timing
+from dds.messages.operations import DEPARTURE, effects, presences, ranks, timing
 from dds.policy import policies, table
 from dds.qos import Policy, Qos, TopicQos
 from dds.status import DDSStatus, InconsistentTopicStatus
@@ -293,7 +293,7 @@ class Topic(Entity, Generic[T]):
             size_max=size_max, window=self._window,
             history_depth=kept.depth, history_bytes=self._history_bytes, departure=DEPARTURE if departs else 0,
             effects=effects(carriers=not ranked) if by_instance else b"", timing=timing(by_source),
-            ranks=ranks() if ranked else b"",
+            ranks=ranks() if ranked else presences() if by_instance and self._codec.key_of and not self._order else b"",
             samples_max=kept.samples, keys_max=kept.instances, cleanup_ns=kept.cleanup_ns)
         if self._order:
             spec = dataclasses.replace(

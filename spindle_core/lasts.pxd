@@ -17,11 +17,13 @@ cdef enum effect:
     EFFECT_BOUND = 16            # with EFFECT_CARRIED: when the carrier ends, that ends its author's keys, too
 
 
-# How a message says which rank its writer has, by its tag, in a topic where of each key only one writer counts. Smaller
-# numbers: the rank is a signed number of 4 bytes in little endian, which begins so many bytes before the end; with 0 it
-# isn't said, and is 0. No tag is EFFECT_CARRIED there.
+# What a message says of its writer's rank, by its tag, in a topic whose table knows who may write a key. Smaller numbers:
+# of each key only one writer counts, and the rank is a signed number of 4 bytes in little endian, which begins so many
+# bytes before the end; with 0 it isn't said, and is 0. No tag is EFFECT_CARRIED there.
 cdef enum:
     RANK_PLACE_MAX = 16          # of these; all that a large_entry has of the end of a sample
+    RANK_COUNTS = 251            # all writers count
+    RANK_COUNTS_RANKED = 252     # the same, of a message in which there is a rank
     RANK_YIELDS = 253            # its writer gives up the key until it says something of it again
     RANK_PRESENT = 254           # all that counts is that its writer is there: what a table has of others
     RANK_PRESENT_RANKED = 255    # the same, of a message in which there was a rank
@@ -96,7 +98,8 @@ cdef struct pool_t:
 cdef struct lasts_t:
     uint8_t effects[256]         # by tag
     bint may_carry               # some tag is EFFECT_CARRIED
-    bint ranked                  # of each key only one writer counts: may_say()
+    bint ranked                  # it knows who may write a key: lasts_ranked.pxi
+    bint shared                  # ... and all of them count; else only one: may_say()
     uint8_t ranks[256]           # where it is ranked: by tag, see RANK_...
     uint8_t present_tags[2]      # with which others are given: RANK_PRESENT, RANK_PRESENT_RANKED
     bint by_source               # the last of a key is what was written last, as its source says: is_older()

@@ -160,6 +160,11 @@ cdef bint make_room_for_last(lasts_t *l, const log_record *r, uint32_t spared) n
     return True
 
 
+cdef inline bint is_about_all(uint8_t does) noexcept nogil:
+    """Concerns all keys of a writer, or of a node's."""
+    return does & EFFECT_OF_WRITER or (does & EFFECT_OF_NODE and not does & EFFECT_CARRIED)
+
+
 cdef bint is_older(lasts_t *l, uint32_t at, const log_record *r) noexcept nogil:
     """Something that is kept of this key was written later, as the sources say: in a topic that goes by that, this is
     no news to readers. What a node says of all keys of a writer was written at no time of the source's."""
@@ -169,7 +174,7 @@ cdef bint is_older(lasts_t *l, uint32_t at, const log_record *r) noexcept nogil:
     if not l.by_source or at == 0 or i.newest == 0 or i.kind != NAMED:
         return False
     newest_ns = l.lasts[i.newest].source_ns
-    if i.ended and not l.effects[end.tag] & (EFFECT_OF_WRITER | EFFECT_OF_NODE) and end.source_ns > newest_ns:
+    if i.ended and not is_about_all(l.effects[end.tag]) and end.source_ns > newest_ns:
         newest_ns = end.source_ns
     return r.source_ns < newest_ns
 
@@ -186,6 +191,8 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
             keep_present(l, at, r)
             return
         if is_older(l, at, r):
+            if l.ranked and not does & EFFECT_CARRIED:
+                keep_present(l, at, r)
             return
     if depth == 0:
         depth = l.depth
@@ -197,6 +204,8 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         l.instances[at].kind = kind
         append_idle(l, at)
         clear_ended(l, at)
+        while kind == ALONE and l.instances[at].others:
+            drop_present(l, l.instances[at].others)      # nobody knows any more who leaves it
         while depth and l.instances[at].count >= depth:
             if l.ranked and kind == NAMED and stays_present(l, l.instances[at].oldest, author_of_record(r, does)):
                 turn_into_present(l, l.instances[at].oldest)
@@ -217,8 +226,7 @@ cdef void add_sample(lasts_t *l, const log_record *r, uint8_t does) noexcept nog
         drop_sample(l, l.instances[at].oldest)
     place = keep_message(l, r)
     writer = author_of(l, author_of_record(r, does))
-    release_end(l, l.authors[writer].word)
-    l.authors[writer].word = 0
+    clear_word(l, writer)
     x, i = &l.lasts[place], &l.instances[at]
     x.instance = at
     x.writer = writer
@@ -395,13 +403,14 @@ cdef void end_of_writer(lasts_t *l, const log_record *r, uint8_t does) noexcept 
         return
     end = keep_end(l, r)
     if writer:
-        release_end(l, l.authors[writer].word)
-        l.authors[writer].word = 0
+        clear_word(l, writer)
         if not leaves:
             l.authors[writer].word = end
             return
         leave_all(l, end, writer, does)
     if carries:
+        if writer:
+            let_presents_go(l, writer, end)
         end_carried(l, r, end, identity, does)
     elif writer:
         look_over_of(l, writer, end, r.source_ns)

@@ -329,6 +329,17 @@ cdef void remove_loose(lasts_t *l, uint32_t at) noexcept nogil:
         release_end(l, at)
 
 
+cdef void clear_word(lasts_t *l, uint32_t writer) noexcept nogil:
+    """What was said of a writer isn't the last any more: it goes, also from what is loose, for who gets the table would
+    take it for the last, if what follows it has gone."""
+    cdef uint32_t word = l.authors[writer].word
+    l.authors[writer].word = 0
+    if word and l.lasts[word].loose:
+        unlink_loose(l, word)
+        release_end(l, word)
+    release_end(l, word)
+
+
 # --- keys and writers
 
 cdef uint32_t find_instance(lasts_t *l, uint64_t key) noexcept nogil:

@@ -1,24 +1,29 @@
-"""Topics in which of each key only one writer counts, the one of the highest rank: whose a key is, and what the table
-has of the others.
+"""Who may write a key: where only one counts, the one of the highest rank, whose a key is; and what the table has of
+the others.
 
-A key is its last writer's, unless that has left or yielded it, or somebody else has ended it; while it is anybody's,
-only he and who has a higher rank has something to say of it (of equal ranks: whose number is smaller). What others say
-is passed over, as their readers do: else it would take the place of what counts, and who comes late would begin with
-that. Only that they are there is kept, one message of each, until they leave: a key has not ended while somebody is
-there who may write it. Such a message is given with a tag that says so.
+Where all writers count, the table has the last samples of a key, whoever has written them, and one message of each
+other writer of it until that leaves, so that who reads it knows whom it would know after reading all. Of who writes
+through a carrier (EFFECT_CARRIED) nothing is kept but his samples.
+
+Where one counts: a key is its last writer's, unless that has left or yielded it, or somebody else has ended it; while
+it is anybody's, only he and who has a higher rank has something to say of it (of equal ranks: whose number is smaller).
+What others say is passed over, as their readers do: else it would take the place of what counts, and who comes late
+would begin with that. Only that they are there is kept, one message of each, until they leave: a key has not ended
+while somebody is there who may write it. Such a message is given with a tag that says so.
 
 Rules: whose a key is follows from what is kept of it. What others have said pushes out nobody's samples, and goes
-before the samples of its key do. Nobody speaks for others here (EFFECT_CARRIED). A writer that ends a key of which it
-has written nothing that counts doesn't get it: nobody has it then.
+before the samples of its key do. Where one counts, nobody speaks for others (EFFECT_CARRIED), and a writer that ends a
+key of which it has written nothing that counts doesn't get it: nobody has it then.
 """
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from spindle_core.lasts cimport (
+    EFFECT_CARRIED,
     EFFECT_ENDS,
-    EFFECT_OF_NODE,
-    EFFECT_OF_WRITER,
     NAMED,
+    RANK_COUNTS,
+    RANK_COUNTS_RANKED,
     RANK_PLACE_MAX,
     RANK_PRESENT,
     RANK_PRESENT_RANKED,
@@ -36,6 +41,7 @@ cdef void lasts_rank(lasts_t *l, const uint8_t *ranks) noexcept nogil:
     memcpy(l.ranks, ranks, 256)
     l.ranked = True
     for tag in range(256):
+        l.shared = l.shared or ranks[tag] == RANK_COUNTS or ranks[tag] == RANK_COUNTS_RANKED
         if ranks[tag] == RANK_PRESENT:
             l.present_tags[0] = <uint8_t>tag
         elif ranks[tag] == RANK_PRESENT_RANKED:
@@ -64,7 +70,7 @@ cdef uint32_t holding(lasts_t *l, uint32_t at) noexcept nogil:
     """The message that says last whose a key is, and how strong he is; 0: it is nobody's."""
     cdef const instance_t *i = &l.instances[at]
     cdef const last_t *newest = &l.lasts[i.newest]
-    if at == 0 or i.over or i.kind != NAMED or i.newest == 0 or newest.left or newest.yields:
+    if l.shared or at == 0 or i.over or i.kind != NAMED or i.newest == 0 or newest.left or newest.yields:
         return 0
     return i.ended if i.ended else i.newest
 
@@ -88,7 +94,7 @@ cdef bint ends_by_leaving(lasts_t *l, uint32_t at, uint64_t identity) noexcept n
 cdef inline bint ends_all_of_writer(lasts_t *l, uint32_t end) noexcept nogil:
     """It is what a writer, or its node, says of all of the writer's keys, and ends them."""
     cdef uint8_t does = l.effects[l.lasts[end].tag]
-    return does & EFFECT_ENDS and does & (EFFECT_OF_WRITER | EFFECT_OF_NODE)
+    return does & EFFECT_ENDS and is_about_all(does)
 
 
 cdef inline uint32_t earlier_end(lasts_t *l, uint32_t at, uint32_t behind, uint32_t found) noexcept nogil:
@@ -182,7 +188,7 @@ cdef void link_present(lasts_t *l, uint32_t at, uint32_t place) noexcept nogil:
         older = l.lasts[older].older
     x.present = True
     if says != RANK_PRESENT and says != RANK_PRESENT_RANKED:
-        x.tag = l.present_tags[1 if says else 0]
+        x.tag = l.present_tags[1 if says and says != RANK_COUNTS else 0]
     x.instance = at
     x.newer = newer
     x.older = older
@@ -205,8 +211,7 @@ cdef void keep_present(lasts_t *l, uint32_t at, const log_record *r) noexcept no
         return
     place = keep_message(l, r)
     writer = author_of(l, identity)
-    release_end(l, l.authors[writer].word)
-    l.authors[writer].word = 0
+    clear_word(l, writer)
     l.lasts[place].writer = writer
     link_present(l, at, place)
     l.instances[at].unleft += 1
@@ -219,9 +224,13 @@ cdef bint stays_present(lasts_t *l, uint32_t at, uint64_t follows) noexcept nogi
     cdef const last_t *x = &l.lasts[at]
     cdef uint64_t identity = identity_of_last(x)
     cdef uint32_t y = x.newer
-    if x.left or x.loose or identity == follows or find_present(l, x.instance, identity):
+    if x.left or x.loose or identity == follows or l.effects[x.tag] & EFFECT_CARRIED:
         return False
-    while y and identity_of_last(&l.lasts[y]) != identity:
+    if find_present(l, x.instance, identity):
+        return False
+    while y and l.lasts[y].writer != x.writer:
+        if l.lasts[y].loose:
+            return False         # it may say that the writer has left
         y = l.lasts[y].newer
     return y == 0
 

@@ -31,8 +31,9 @@ NO_SAMPLE = ANNOUNCES_QOS  # with SINGLE
 TIME = LAPSES | FAREWELL  # "it is now": a node says so in its own name, when a lifespan is over; has no payload
 DEPARTURE = UNREGISTERS | DEPARTS  # what was alive has no writers; its node couldn't dispose of anything any more
 
-# Its writer has written or disposed of an instance that is another one's (exclusive ownership), and is registered with
-# it: what nodes keep of that for late joiners. The payload is what the writer has sent.
+# Its writer is registered with an instance, of which nodes keep no sample of it: later ones have taken its place, or
+# the instance is another one's (exclusive ownership). That is what late joiners get of it; the payload is what the
+# writer has sent.
 REGISTERS = MISSES_DEADLINE | DISPOSES
 
 KEYLESS_HANDLE = 1
@@ -114,6 +115,16 @@ def ranks() -> bytes:
     """Of each tag, for the TopicSpec of a topic with exclusive ownership: nodes keep what the owners of instances have
     said, and of other writers that they are there. (Strengths in packets they don't know.)"""
     return bytes(map(_rank, range(256)))
+
+
+def presences() -> bytes:
+    """Of each tag, for the TopicSpec of a topic with shared ownership: nodes keep of each writer of an instance that it
+    is there, if none of its samples is kept. (Of those in packets they don't.)"""
+    from spindle.group.topics import RANK_COUNTS, RANK_COUNTS_RANKED, RANK_PRESENT, RANK_PRESENT_RANKED
+
+    found = bytearray(RANK_COUNTS_RANKED if tag & ANNOUNCES_QOS else RANK_COUNTS for tag in range(256))
+    found[REGISTERS], found[REGISTERS | ANNOUNCES_QOS] = RANK_PRESENT, RANK_PRESENT_RANKED
+    return bytes(found)
 
 
 def _timing(tag: int) -> int:

@@ -36,7 +36,7 @@ EFFECT_BOUND = EFFECT_OF_NODE  # with EFFECT_CARRIED
 EFFECTS_ALL = 63 | EFFECT_CARRIED
 CLEANUP_NEVER = 1 << 62  # ns; what is over for so long or longer is kept until its place is needed
 RANK_BYTES, RANK_PLACE_MAX = 4, 16  # see the core's lasts.pxd
-RANK_YIELDS, RANK_PRESENT, RANK_PRESENT_RANKED = 253, 254, 255
+RANK_COUNTS, RANK_COUNTS_RANKED, RANK_YIELDS, RANK_PRESENT, RANK_PRESENT_RANKED = 251, 252, 253, 254, 255
 TIMING_NONE, TIMING_UNTIL, TIMING_FOR, TIMING_WORD = range(4)  # see the core's timing.pxd
 TIMING_SAYS, TIMING_STAMPED = 3, 4  # the bits of these; added to one of them
 TABLE_BYTES = 8 << 20  # for the last messages of each key, where nobody says otherwise
@@ -62,8 +62,15 @@ def check_name(label: str, text: str) -> None:
 
 
 def _are_ranks(ranks: bytes) -> bool:
-    return all(one in (0, RANK_YIELDS, RANK_PRESENT, RANK_PRESENT_RANKED) or RANK_BYTES <= one <= RANK_PLACE_MAX
-               for one in ranks) and ranks.count(RANK_PRESENT) == ranks.count(RANK_PRESENT_RANKED) == 1
+    presents = ranks.count(RANK_PRESENT), ranks.count(RANK_PRESENT_RANKED)
+    others = {one for one in ranks if one not in (RANK_PRESENT, RANK_PRESENT_RANKED)}
+    return presents == (1, 1) and (others <= {RANK_COUNTS, RANK_COUNTS_RANKED} or all(
+        one in (0, RANK_YIELDS) or RANK_BYTES <= one <= RANK_PLACE_MAX for one in others))
+
+
+def all_count(ranks: bytes) -> bool:
+    """Of each key all writers count, and not only the one of the highest rank (TopicSpec.ranks)."""
+    return not ranks or RANK_COUNTS in ranks or RANK_COUNTS_RANKED in ranks
 
 
 def ring_bytes(window: int, size_max: int) -> int:
@@ -108,7 +115,9 @@ class TopicSpec:
                      counts then, the one of the highest rank: 256 numbers, the place of a signed number of 4 bytes in
                      little endian, in bytes from the end of the payload (4 to RANK_PLACE_MAX; 0: the rank is 0), or a
                      RANK_... Each of RANK_PRESENT and RANK_PRESENT_RANKED has one tag. It takes `effects`, without
-                     EFFECT_CARRIED. Empty = all writers count
+                     EFFECT_CARRIED. Or RANK_COUNTS and RANK_COUNTS_RANKED for all but these two: all writers count, and
+                     late joiners hear who there is of them. Empty = all count, and they hear of those whose samples
+                     are kept
     timing           of each tag, what a message with it says of time: 256 numbers, each a TIMING_...; where messages
                      count for a time only, the order says when that is over, by a message with the tag of TIMING_WORD,
                      of which there is one, and which has no effect. Empty = they say nothing. TIMING_STAMPED added:
@@ -168,10 +177,10 @@ class TopicSpec:
         if self.ranks and (len(self.ranks) != EFFECTS or not self.effects or not _are_ranks(self.ranks)
                            or any(self.effects[tag] for tag in range(EFFECTS) if self.ranks[tag] >= RANK_YIELDS)):
             raise ConfigError(f"ranks of topic {self.name!r} must be {EFFECTS} numbers: 0, {RANK_BYTES} to "
-                              f"{RANK_PLACE_MAX}, {RANK_YIELDS}, and once each {RANK_PRESENT} and "
-                              f"{RANK_PRESENT_RANKED}; from {RANK_YIELDS} on of tags without effects, and effects must "
-                              "be said")
-        if self.ranks and any(one & EFFECT_CARRIED for one in self.effects):
+                              f"{RANK_PLACE_MAX}, {RANK_YIELDS}, or else {RANK_COUNTS} and {RANK_COUNTS_RANKED}, and "
+                              f"once each {RANK_PRESENT} and {RANK_PRESENT_RANKED}; from {RANK_YIELDS} on of tags "
+                              "without effects, and effects must be said")
+        if not all_count(self.ranks) and any(one & EFFECT_CARRIED for one in self.effects):
             raise ConfigError(f"topic {self.name!r} can't have both ranks and writers that speak for others "
                               "(EFFECT_CARRIED)")
         says = bytes(one & TIMING_SAYS for one in self.timing)

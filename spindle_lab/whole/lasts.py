@@ -19,10 +19,12 @@ from spindle.group.topics import (
     EFFECT_OF_NODE,
     EFFECT_OF_WRITER,
     EFFECT_SAMPLE,
+    RANK_COUNTS,
     RANK_PRESENT,
     RANK_PRESENT_RANKED,
     RANK_YIELDS,
     TopicSpec,
+    all_count,
 )
 from spindle_lab.whole.said import Said
 
@@ -79,6 +81,7 @@ class Lasts:
         self._effects, self._depth, self._bytes_max = spec.effects, spec.history_depth, spec.table_bytes
         self._samples_max, self._keys_max, self._cleanup_ns = spec.samples_max, spec.keys_max, spec.cleanup_ns
         self._time_tag, self._by_source, self._ranks = spec.time_tag, spec.stamped, spec.ranks
+        self._all_count = all_count(spec.ranks)
         self._keys: dict[int, _Key] = {}  # the one whose last sample lies furthest back first
         self._over: list[int] = []  # keys that are over, the one that is so longest first
         self._words: dict[tuple[int, int, int], Said] = {}  # of writers: the last since their last sample and end
@@ -234,7 +237,7 @@ class Lasts:
     def _holding(self, number: int) -> Said | None:
         """What was said last by whose the key is; None: it is nobody's."""
         key = self._keys.get(number)
-        if key is None or key.alone or number in self._over or not key.samples:
+        if self._all_count or key is None or key.alone or number in self._over or not key.samples:
             return None
         newest = key.samples[-1]
         if newest.left is not None or newest.yields is not None:
@@ -252,14 +255,15 @@ class Lasts:
         self._look_ended(said.key)
         if self._bytes + _cost(said.size) > self._bytes_max:
             return
+        self._clear_word(who)
         key.others.insert(0, _Kept(self._as_present(said), who))
-        self._words.pop(who, None)
 
     def _as_present(self, said: Said) -> Said:
         place = self._ranks[said.tag]
         if place >= RANK_PRESENT:
             return said
-        return dataclasses.replace(said, tag=self._ranks.index(RANK_PRESENT_RANKED if place else RANK_PRESENT))
+        return dataclasses.replace(
+            said, tag=self._ranks.index(RANK_PRESENT if place in (0, RANK_COUNTS) else RANK_PRESENT_RANKED))
 
     def _note_present(self, said: Said) -> None:
         if self._restoring:
@@ -295,7 +299,7 @@ class Lasts:
     def _ends_all(self, said: Said) -> bool:
         """All keys of its writer."""
         does = self._effects[said.tag]
-        return bool(does & EFFECT_ENDS and does & (EFFECT_OF_WRITER | EFFECT_OF_NODE))
+        return bool(does & EFFECT_ENDS and _is_about_all(does))
 
     def _not_ended(self, number: int) -> None:
         key = self._keys[number]
@@ -317,7 +321,7 @@ class Lasts:
         if not self._by_source or key is None or key.alone:
             return False
         told = [key.samples[-1].said]
-        if key.ended is not None and not self._effects[key.ended.tag] & (EFFECT_OF_WRITER | EFFECT_OF_NODE):
+        if key.ended is not None and not _is_about_all(self._effects[key.ended.tag]):
             told.append(key.ended)
         return said.source_ns < max(one.source_ns for one in told)
 
@@ -327,15 +331,20 @@ class Lasts:
                 self._keep_present(said)
                 return
             if self._is_older(said):
+                if self._ranks and not does & EFFECT_CARRIED:
+                    self._keep_present(said)
                 return
         key = self._keys[said.key] = self._keys.pop(said.key, _Key())
         self._not_ended(said.key)
         key.alone = bool(does & EFFECT_ALONE)
+        if key.alone:
+            key.others = []  # nobody knows any more who leaves it
         depth = (does & EFFECT_CARRIED and said.last >> 48) or self._depth
         while depth and len(key.samples) >= depth:
             first = key.samples.pop(0)
             others = {said.author(self._effects), *(one.who for one in [*key.samples, *key.others])}
-            if self._ranks and not key.alone and not first.alone and first.left is None and first.who not in others:
+            if self._ranks and not (key.alone or first.alone or self._effects[first.said.tag] & EFFECT_CARRIED) and (
+                    first.left is None and first.who not in others and not any(one.alone for one in key.samples)):
                 key.others.append(_Kept(self._as_present(first.said), first.who))
                 key.others.sort(key=lambda one: one.said.order, reverse=True)
         key.take_out(said.author(self._effects))
@@ -351,8 +360,8 @@ class Lasts:
                 return
             del key.samples[0]
         who = said.author(self._effects)
+        self._clear_word(who)
         key.samples.append(_Sample(said, who, alone=key.alone))
-        self._words.pop(who, None)
         self._meet(key, said, does, who)
 
     def _limit(self, said: Said) -> None:
@@ -406,6 +415,13 @@ class Lasts:
             self._look_over(said, does)
             self._keep_end(said)
 
+    def _clear_word(self, who: tuple[int, int, int]) -> None:
+        """What was said of a writer isn't the last any more. (Of whom nothing was kept, it was already no more but an
+        end of anything.)"""
+        word = self._words.pop(who, None)
+        if who in self._writers():
+            self._ends = [one for one in self._ends if one is not word]
+
     def _keep_end(self, said: Said) -> None:
         """Of nothing that is known to be kept: for what is ALONE."""
         if any(one.alone for one in self._samples()) and self._make_room_for_end(said, None):
@@ -443,7 +459,7 @@ class Lasts:
                 return
             self._ended = set() if carries else set(writers)
             for who in writers:
-                self._words.pop(who, None)
+                self._clear_word(who)
             if not does & (EFFECT_LEAVES | EFFECT_ENDS):
                 self._words[said.author(self._effects)] = said
         self._ends.append(said)
@@ -546,6 +562,11 @@ class Lasts:
             self._forget(number)
         elif number != spared and key.over:
             self._becomes_over(number, said.source_ns)
+
+
+def _is_about_all(does: int) -> bool:
+    """All keys of its writer, or of the writers of its node."""
+    return bool(does & EFFECT_OF_WRITER or (does & EFFECT_OF_NODE and not does & EFFECT_CARRIED))
 
 
 def _smaller_first(said: Said) -> tuple[int, int, int]:

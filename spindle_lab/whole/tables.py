@@ -27,6 +27,7 @@ from spindle.group.topics import (
     EFFECT_OF_NODE,
     EFFECT_OF_WRITER,
     EFFECT_SAMPLE,
+    RANK_COUNTS,
     RANK_PLACE_MAX,
     RANK_PRESENT,
     RANK_PRESENT_RANKED,
@@ -80,7 +81,15 @@ def _ranks() -> bytes:
     return bytes(found)
 
 
+def _presences() -> bytes:
+    """All writers count, and it is known who there is."""
+    found = bytearray([RANK_COUNTS] * 256)
+    found[PRESENT], found[PRESENT_RANKED] = RANK_PRESENT, RANK_PRESENT_RANKED
+    return bytes(found)
+
+
 RANKS = _ranks()
+PRESENCES = _presences()
 EFFECTS = _effects()
 EFFECTS_GROUPED = _effects_grouped()
 

@@ -45,7 +45,7 @@ from spindle_lab.whole.shortage import SHORT
 from spindle_lab.whole.slots import EmbeddedSlot, NodeSlot
 from spindle_lab.whole.sockets import SimSocket
 from spindle_lab.whole.system import Process, System
-from spindle_lab.whole.tables import EFFECTS, EFFECTS_GROUPED, RANKS, Tables
+from spindle_lab.whole.tables import EFFECTS, EFFECTS_GROUPED, PRESENCES, RANKS, Tables
 from spindle_lab.whole.tags import DEPARTURE
 from spindle_lab.whole.times import TIMING
 from spindle_lab.whole.turns import Stuck
@@ -222,8 +222,13 @@ class World:
                          history_bytes=rng.choice((0, 8192, 1 << 18)) if level.keeps_history else 0,
                          departure=DEPARTURE if number % 3 else 0, history_depth=rng.choice((1, 1, 3)) if keyed else 0,
                          effects=(EFFECTS_GROUPED if self.setup.grouped else EFFECTS) if keyed else b"",
-                         timing=timing, ranks=RANKS if keyed and not self.setup.grouped and number % 3 != 1 else b"")
+                         timing=timing, ranks=self._ranks(number) if keyed else b"")
         return self._limited(number, spec) if keyed and self.setup.limits else spec
+
+    def _ranks(self, number: int) -> bytes:
+        if number % 3 != 1 and not self.setup.grouped:
+            return RANKS
+        return PRESENCES if number % 2 else b""
 
     def _limited(self, number: int, spec: TopicSpec) -> TopicSpec:
         rng = random.Random(f"{self.setup.limits} {number}")

@@ -15,6 +15,8 @@ import pytest
 
 from spindle.group.levels import Level
 from spindle.group.topics import (
+    RANK_COUNTS,
+    RANK_COUNTS_RANKED,
     RANK_PRESENT,
     RANK_PRESENT_RANKED,
     RANK_YIELDS,
@@ -45,12 +47,15 @@ STAMPED = bytes(TIMING_WORD if tag == 65 else TIMING_STAMPED for tag in range(25
 YIELDS, PRESENT, PRESENT_RANKED, RANK_AT = 66, 68, 72, 14
 RANKS = bytes({YIELDS: RANK_YIELDS, PRESENT: RANK_PRESENT, PRESENT_RANKED: RANK_PRESENT_RANKED}.get(
     tag, 0 if tag & 64 or tag == SAMPLE else RANK_AT) for tag in range(256))
+# Where all count, and it is known who there is.
+SHARED = bytes({PRESENT: RANK_PRESENT, PRESENT_RANKED: RANK_PRESENT_RANKED}.get(
+    tag, RANK_COUNTS if RANKS[tag] == 0 else RANK_COUNTS_RANKED) for tag in range(256))
 
 
-def spec_of(depth: int, room: int, size_max: int = 16, by_source: bool = False, ranked: bool = False) -> TopicSpec:
+def spec_of(depth: int, room: int, size_max: int = 16, by_source: bool = False, ranks: bytes = b"") -> TopicSpec:
     return TopicSpec("t", level=Level.VOLATILE, size_max=size_max, history_depth=depth, history_bytes=room,
-                     effects=UNCARRIED if ranked else EFFECTS, timing=STAMPED if by_source else b"",
-                     ranks=RANKS if ranked else b"")
+                     effects=UNCARRIED if ranks == RANKS else EFFECTS, timing=STAMPED if by_source else b"",
+                     ranks=ranks)
 
 
 def log_of(spec: TopicSpec, capacity: int = 1 << 16) -> DeliveryLog:
@@ -131,19 +136,21 @@ def random_messages(rng: random.Random, count: int, keys: int, large: int, group
     return found
 
 
-KINDS = pytest.mark.parametrize(("groups", "by_source", "ranked"), [
-    (False, False, False), (True, False, False), (False, True, False), (True, True, False), (False, False, True),
-    (False, True, True)], ids=["plain", "groups", "by source", "groups by source", "ranked", "ranked by source"])
+KINDS = pytest.mark.parametrize(("groups", "by_source", "ranks"), [
+    (False, False, b""), (True, False, b""), (False, True, b""), (True, True, b""), (False, False, RANKS),
+    (False, True, RANKS), (False, False, SHARED), (False, True, SHARED), (True, False, SHARED), (True, True, SHARED)],
+    ids=["plain", "groups", "by source", "groups by source", "ranked", "ranked by source", "shared",
+         "shared by source", "shared groups", "shared groups by source"])
 
 
 @KINDS
 @pytest.mark.parametrize("seed", seeds(40, quick=10))
-def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bool, ranked: bool) -> None:
+def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bool, ranks: bytes) -> None:
     rng = random.Random(seed)
     large = rng.choice((8, 200, 900))
-    spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16, by_source, ranked)
+    spec = spec_of(rng.randrange(1, 5), rng.choice((4096, 4096, 8192, 1 << 20)), 16, by_source, ranks)
     log, model = log_of(spec), Lasts(spec)
-    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups, by_source, ranked):
+    for one in random_messages(rng, 400, rng.choice((1, 3, 30)), large, groups, by_source, bool(ranks)):
         log.append(*arguments(one))
         model.note(one)
         assert kept(log) == model.kept
@@ -154,13 +161,13 @@ def test_the_table_is_what_the_model_says(seed: int, groups: bool, by_source: bo
 @KINDS
 @pytest.mark.parametrize("seed", seeds(20, quick=5))
 def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, groups: bool, by_source: bool,
-                                                              ranked: bool) -> None:
+                                                              ranks: bytes) -> None:
     """Whoever gets the table at some place, and the messages of the log from some earlier place on, has from there on
     what everybody has: also of what leaves for want of room."""
     rng = random.Random(seed)
-    spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16, by_source, ranked)
+    spec = spec_of(rng.randrange(1, 4), rng.choice((4096, 8192)), 16, by_source, ranks)
     log, joiner = log_of(spec), log_of(spec)
-    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups, by_source, ranked)
+    messages = random_messages(rng, 600, rng.choice((3, 40)), 300, groups, by_source, bool(ranks))
     entered, cut = sorted(rng.sample(range(len(messages)), 2))
     for one in messages[:cut]:
         log.append(*arguments(one))
@@ -212,7 +219,7 @@ def test_of_a_topic_by_source_the_last_is_what_was_written_last() -> None:
 def test_where_one_counts_others_are_known_to_be_there() -> None:
     """What the weaker say takes no place and ends nothing, but for that they are there; when the key is nobody's, they
     count."""
-    log = log_of(spec_of(1, 1 << 16, ranked=True))
+    log = log_of(spec_of(1, 1 << 16, ranks=RANKS))
     for one in (said(1, 7, writer=1, rank=5, size=64), said(2, 7, writer=2, rank=-1, size=64),
                 said(3, 7, ENDS, writer=2, rank=-1, size=64), said(4, 7, writer=3, size=64)):
         log.append(*arguments(one))
@@ -228,13 +235,50 @@ def test_where_one_counts_others_are_known_to_be_there() -> None:
 
 
 def test_who_is_only_there_pushes_nothing_out() -> None:
-    log = log_of(spec_of(1, 4096, ranked=True))
+    log = log_of(spec_of(1, 4096, ranks=RANKS))
     for one in (said(1, 7, writer=1, rank=5, size=64), said(2, 7, writer=2, size=64),
                 said(3, 0, OF_WRITER | LEAVES | ENDS, writer=1, size=0)):
         log.append(*arguments(one))
     assert [one.order[1] for one in kept(log)] == [1, 2, 3]
     log.append(*arguments(said(4, 7, PRESENT, writer=2, size=4096)))
     assert kept(log) == [], "of who has found no room nothing is kept: the key has ended, and nobody is there"
+
+
+def test_where_all_count_it_is_known_who_there_is() -> None:
+    """One message of each other writer, until it leaves; what it says as it ends, it says of that key, too."""
+    log = log_of(spec_of(1, 1 << 16, ranks=SHARED))
+    for one in (said(1, 7, writer=1, size=64), said(2, 7, writer=2, size=64),
+                said(3, 7, SAMPLE, writer=1, size=64), said(4, 7, writer=3, size=64)):
+        log.append(*arguments(one))
+    assert [(one.order[1], one.tag) for one in kept(log)] == [(2, PRESENT_RANKED), (3, PRESENT), (4, 0)]
+    log.append(*arguments(said(5, 7, LEAVES, writer=2)))
+    assert [one.order[1] for one in kept(log)] == [3, 4]
+    log.append(*arguments(said(6, 0, OF_WRITER | LEAVES, writer=3, size=0)))
+    assert [one.order[1] for one in kept(log)] == [3, 4, 6], "it isn't over: the first one is there"
+    log.append(*arguments(said(7, 0, OF_WRITER | LEAVES | ENDS, writer=1, size=0)))
+    assert kept(log) == [], "it has ended it, and nobody is left"
+
+
+def test_who_has_written_too_early_is_there() -> None:
+    log = log_of(spec_of(1, 1 << 16, by_source=True, ranks=SHARED))
+    for one in (said(1, 7, source_ns=50, writer=1), said(2, 7, source_ns=40, writer=2)):
+        log.append(*arguments(one))
+    assert [(one.order[1], one.tag) for one in kept(log)] == [(1, 0), (2, PRESENT_RANKED)]
+
+
+def test_of_who_is_carried_only_samples_are_kept() -> None:
+    log = log_of(spec_of(1, 1 << 16, ranks=SHARED))
+    for one in (said(1, 7, CARRIED | SAMPLE, writer=1, last=2), said(2, 7, writer=3)):
+        log.append(*arguments(one))
+    assert [one.order[1] for one in kept(log)] == [2]
+
+
+def test_who_carries_others_leaves_what_it_has_written_itself() -> None:
+    log = log_of(spec_of(1, 1 << 16, ranks=SHARED))
+    for one in (said(1, 7, writer=1), said(2, 7, writer=2), said(3, 8, CARRIED | SAMPLE, writer=1, last=3),
+                said(4, 0, OF_WRITER | LEAVES, writer=1, size=0)):
+        log.append(*arguments(one))
+    assert [one.order[1] for one in kept(log)] == [2, 3, 4]
 
 
 def test_an_end_is_kept_as_long_as_it_matters() -> None:

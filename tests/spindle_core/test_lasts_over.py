@@ -28,6 +28,7 @@ from tests.spindle_core.test_lasts import (
     OF_WRITER,
     RANKS,
     SAMPLE,
+    SHARED,
     arguments,
     kept,
     random_messages,
@@ -45,7 +46,7 @@ OVER = LEAVES | ENDS
 
 def spec_of(depth: int = 1, room: int = 1 << 16, ranks: bytes = b"", **limits: int) -> TopicSpec:
     return TopicSpec("t", level=Level.VOLATILE, size_max=16, history_depth=depth, history_bytes=room,
-                     effects=bytes(0 if one & 128 else one for one in ALL) if ranks else ALL,
+                     effects=bytes(0 if one & 128 else one for one in ALL) if ranks == RANKS else ALL,
                      timing=TIMING, ranks=ranks, **limits)
 
 
@@ -100,11 +101,14 @@ class Topic:
 
 # --- against the model
 
+RANKS_OF = {"ranked": RANKS, "shared": SHARED, "shared groups": SHARED}
+
+
 def drawn(rng: random.Random, count: int, keys: int, large: int, kind: str) -> list[Said]:
     """As in test_lasts.py, with words and samples that are of no key among them; all have timestamps, mostly those of
     the time that goes by."""
     now, found = NOW, []
-    for one in random_messages(rng, count, keys, large, kind == "groups", ranked=kind == "ranked"):
+    for one in random_messages(rng, count, keys, large, "groups" in kind, ranked=bool(RANKS_OF.get(kind))):
         now += rng.choice((0, 0, MS, 20 * MS, S))
         chance = rng.random()
         if chance < 0.1:
@@ -124,12 +128,12 @@ def drawn_spec(rng: random.Random, kind: str) -> TopicSpec:
     spec = spec_of(
         rng.choice((0, 0, 1, 3)), rng.choice((4096, 8192, 1 << 20)), samples_max=rng.choice((0, 0, 1, 4, 20)),
         keys_max=rng.choice((0, 0, 1, 3, 10)), cleanup_ns=rng.choice((0, 1, 30 * MS, 2 * S, 40 * S, CLEANUP_NEVER)),
-        ranks=RANKS if kind == "ranked" else b"")
+        ranks=RANKS_OF.get(kind, b""))
     # Whether nodes look at source timestamps is nothing to the table, which knows the words all the same.
     return dataclasses.replace(spec, timing=bytes(one + rng.choice((0, TIMING_STAMPED)) for one in spec.timing))
 
 
-@pytest.mark.parametrize("kind", ["plain", "groups", "ranked"])
+@pytest.mark.parametrize("kind", ["plain", "groups", *RANKS_OF])
 @pytest.mark.parametrize("seed", seeds(80, quick=15))
 def test_the_table_is_what_the_model_says(seed: int, kind: str) -> None:
     rng = random.Random(seed)
@@ -147,7 +151,7 @@ def test_the_table_is_what_the_model_says(seed: int, kind: str) -> None:
     assert figures["bytes"] <= spec.table_bytes
 
 
-@pytest.mark.parametrize("kind", ["plain", "groups", "ranked"])
+@pytest.mark.parametrize("kind", ["plain", "groups", *RANKS_OF])
 @pytest.mark.parametrize("seed", seeds(40, quick=10))
 def test_a_table_that_is_given_goes_on_as_the_one_that_it_was(seed: int, kind: str) -> None:
     """Also of what goes because of a limit, and of what is over, in the same order and at the same time."""
