@@ -127,6 +127,7 @@ class ReaderLink(LogSource):
     def wake(self) -> None:
         reader = self._reader()
         if reader is not None:
+            self.read_on()
             reader._hub.woken()
             reader._wake_watchers()
 

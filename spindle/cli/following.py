@@ -59,6 +59,7 @@ class Following:
         self._keep_all = keep_all
         self._again = again
         self._reader = open_reader(session, info, keep_all, history)
+        self._reader.log.goes_on = again
         self._places: dict[int, Position] = {}  # how far it was in each group that it has left
         self._lost_before = 0
         self._open = ExitStack()
@@ -91,10 +92,12 @@ class Following:
             if pairs:
                 yield pairs
                 deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            elif after is None or not self._go_on(after, deadline):
+            elif after is None:
                 return
-            else:
+            elif self._go_on(after, deadline):
                 after = None
+            elif not log.read_on():
+                return
 
     def _freeze(self) -> Position:
         try:
@@ -131,6 +134,7 @@ class Following:
                 self._lost_before += gone.log.lost
                 self._open.enter_context(session)
                 self._reader = self._open.enter_context(reader)
+                self._reader.log.goes_on = True
                 missing = "" if reader.continued else "; something may be missing in between"
                 note(f"goes on at node {session.node_id}{missing}")
                 return True

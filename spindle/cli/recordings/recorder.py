@@ -185,8 +185,10 @@ class Recorder:
     def _reader(self, session: Session, info: TopicInfo, **more: Any) -> ReaderHandle:
         keeps = info.spec.level.keeps_history
         more.setdefault("from_history", self._history and keeps)
-        return session.open_reader(info.spec.name, keep_all=self._keep_all, guid=os.urandom(16),
-                                   endpoint=announcement(READER_QOS), **more)
+        handle = session.open_reader(info.spec.name, keep_all=self._keep_all, guid=os.urandom(16),
+                                     endpoint=announcement(READER_QOS), **more)
+        handle.log.goes_on = self._again
+        return handle
 
     # --- types
 
