@@ -19,7 +19,7 @@ from spindle.errors import AccessDenied, NoDaemon, SpindleError
 from spindle.group.levels import Level
 
 if TYPE_CHECKING:
-    from spindle.client import Session
+    from spindle.client import ReaderHandle, Session
     from spindle.group.position import Position
     from spindle.group.topics import TopicInfo
     from spindle_core.message import MessageInfo
@@ -62,6 +62,7 @@ class Following:
         self._reader.log.goes_on = again
         self._places: dict[int, Position] = {}  # how far it was in each group that it has left
         self._lost_before = 0
+        self._told: ReaderHandle | None = None  # of which it was said that its node has gone
         self._open = ExitStack()
         self._open.enter_context(self._reader)
 
@@ -108,7 +109,9 @@ class Following:
     def _go_on(self, after: Position, deadline: float | None) -> bool:
         """Open the reader at the next node that serves; False if there is none until `deadline`."""
         gone = self._reader
-        note(f"node {gone.session.node_id} has gone away; this goes on at the next node of the host")
+        if self._told is not gone:
+            self._told = gone
+            note(f"node {gone.session.node_id} has gone away; this goes on at the next node of the host")
         self._places |= {one.group_id: one for one in gone.passed(after)}
         earlier = [one for group, one in self._places.items() if group != after.group_id]
         refusals = Refusals()
@@ -130,6 +133,9 @@ class Following:
                     with session:
                         refusals.note(error, session)
                     continue
+                if not reader.continued and gone.log.read_on():  # what is behind the hole comes first
+                    session.close()
+                    return True
                 self._places[after.group_id] = after
                 self._lost_before += gone.log.lost
                 self._open.enter_context(session)
