@@ -18,7 +18,9 @@ cdef class LogPosition:
     cdef bint skips                          # messages before that place may still come: we have had them
     cdef bint frozen                         # nothing beyond the next two is read any more
     cdef uint64_t frozen_tail, frozen_count
+    cdef uint64_t ended_tail                 # how far the log had got when it was frozen; frozen_tail may be before it
     cdef bint gone                           # the node is gone
+    cdef public bint goes_on                 # behind what can't be read here, in another node's log
     # A late reader of a topic whose messages have keys first reads a copy of what was kept of each, then the log.
     cdef Mapping following                   # the log, while it reads that copy; None otherwise
     cdef uint64_t following_position, following_offset, following_index
@@ -43,6 +45,7 @@ cdef class LogPosition:
     cdef void advance(self, uint64_t size) noexcept
     cdef void taken(self, uint64_t size, uint64_t view_id, uint64_t sequence) noexcept
     cdef Mapping open_large(self, const log_record *r, large_entry *entry)
+    cdef int stop(self, uint64_t *view_id, uint64_t *sequence) except -1
     cdef uint64_t first_large(self) except? 0
     cdef uint64_t skip_until(self, uint64_t target) except? 0
     cdef int find_end(self, uint64_t *count, uint64_t *view_id, uint64_t *sequence) except -1

@@ -27,6 +27,7 @@ from spindle_core.errors import CoreError
 
 cdef int LOOKS_MAX = 1000            # at a guard that is changing, before giving the core away
 cdef int UNSETTLED_MAX_MS = 1000
+cdef int WENT = -2                   # an opener's answer: the bytes of a large sample went with their node
 
 
 cdef class LogPosition:
@@ -213,12 +214,31 @@ cdef class LogPosition:
                     found = None     # its sender lied about it: as if it had never come
             if self.position != position:
                 return None
+            if fd == WENT and self.goes_on and self.following is None and not self.frozen:
+                self.stop(&view_id, &sequence)
+                return None
+            if self.frozen and self.following is None and position >= self.frozen_tail:
+                return None          # frozen meanwhile: the next node's log gives it, whether it was opened or not
             if found is None:
                 self.lost += 1
                 self.taken(size, view_id, sequence)
                 return None
             self.large, self.large_id = found, entry.id
         return found
+
+    cdef int stop(self, uint64_t *view_id, uint64_t *sequence) except -1:
+        """Nothing any more beyond what the log holds now, nor from the first large sample on that its node has not
+        handed out: its bytes went with it. Gives the place in the order that comes after all that is left."""
+        if not self.frozen:
+            self.gone = True
+            self.ended_tail = u64_load_acquire(&self.proper().tail)
+            self.frozen_tail = self.ended_tail
+            self.frozen = True
+            if self.following is None:
+                self.frozen_tail = self.first_large()
+                self.tail = min(self.tail, self.frozen_tail)   # more had been seen, and would be read
+        self.find_end(&self.frozen_count, view_id, sequence)
+        return 0
 
     cdef uint64_t first_large(self) except? 0:
         """Where the first large sample lies that has not been taken and not been opened; the end if there is none. The

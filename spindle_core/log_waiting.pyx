@@ -167,6 +167,17 @@ cdef class LogWaiting:
         if self.forks == forks:
             end_wake(self.data_end)
 
+    def read_on(self):
+        """No other node's log gives the rest: what is behind a large sample that can't be opened comes from here, and
+        the sample is lost. True if there is something."""
+        cdef uint64_t view_id = 0, sequence = 0
+        self.goes_on = False
+        if self.closed or self.forks != forks or not self.frozen or self.frozen_tail == self.ended_tail:
+            return False
+        self.frozen_tail = self.ended_tail
+        self.find_end(&self.frozen_count, &view_id, &sequence)
+        return True
+
     @property
     def is_gone(self):
         return self.ended()

@@ -10,7 +10,6 @@ from libc.stdint cimport uint64_t
 
 from spindle_core.atomics cimport (
     fence_store_load,
-    u64_load_acquire,
     u64_load_relaxed,
     u64_store_release,
     u64_store_relaxed,
@@ -55,9 +54,10 @@ cdef class LogReader:
     that from somewhere else, and drops such messages if the log still brings them. `table`: a copy of what is kept of
     each key of the topic, which is read first.
 
-    opener: attribute; what gives the bytes of a large sample: id -> a descriptor, which becomes the reader's, or -1 if
-    the node has given them up. Its errors propagate, and the sample is still the next one. Without it, and where the
-    bytes are gone, such samples count as lost.
+    opener: attribute; what gives the bytes of a large sample: id -> a descriptor, which becomes the reader's, -1 if the
+    node has given them up, -2 if they went with it. Its errors propagate, and the sample is still the next one. Without
+    it, and where the bytes are gone, such samples count as lost; but with `goes_on` the log ends where they went with
+    the node: another node's may have them. read_on() says that none does.
 
     only_plain: attribute; True: take(), take_with() and take_block() go no further than the next message that has a
     tag, and skip_to_last() skips nothing while there is one. Only take_pairs() gives it out: what it is, or whether it
@@ -503,13 +503,7 @@ cdef class LogReader:
         cdef uint64_t view_id = self.next_view, sequence = self.next_sequence
         if self.closed:
             return view_id, sequence
-        if not self.frozen:
-            self.gone = True
-            self.frozen_tail = u64_load_acquire(&self.proper().tail)
-            self.frozen = True
-            if self.following is None:
-                self.frozen_tail = self.first_large()   # what its node has not handed out went with it
-        self.find_end(&self.frozen_count, &view_id, &sequence)
+        self.stop(&view_id, &sequence)
         return view_id, sequence
 
     def close(self):

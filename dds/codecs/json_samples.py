@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import math
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ _RANGES = {name: (-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in (
     name: (0, (1 << bits) - 1) for name, bits in (
         ("octet", 8), ("uint8", 8), ("uint16", 16), ("uint32", 32), ("uint64", 64))}
 WHOLE_MAX = 16384  # elements: what fits a slot of the usual size is always shown whole
+_FLOAT32_MAX = (2 - 2.0**-23) * 2.0**127
 _ODD_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
@@ -95,11 +97,14 @@ def _plain_float(value: float) -> Any:
     return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _float(plain: Any, path: str) -> float:
+def _float(plain: Any, path: str, largest: float = sys.float_info.max) -> float:
+    """`largest`: of the member; what is beyond it would become an infinity, or be no number of the type at all."""
     if isinstance(plain, str) and plain in _ODD_FLOATS:
         return _ODD_FLOATS[plain]
     if isinstance(plain, bool) or not isinstance(plain, (int, float)):
         raise _wrong(path, plain, "a number")
+    if abs(plain) > largest and plain not in (math.inf, -math.inf):
+        raise _wrong(path, plain, f"a number from {-largest:g} to {largest:g}")
     return float(plain)
 
 
@@ -184,7 +189,7 @@ def _sample_idl(hint: Any, plain: Any, path: str) -> Any:
     if kind in _RANGES:
         return _whole(plain, path, kind)
     if kind in ("float", "double"):
-        return _float(plain, path)
+        return _float(plain, path, _FLOAT32_MAX if kind == "float" else sys.float_info.max)
     if kind == "char":
         if not isinstance(plain, str) or len(plain) != 1 or ord(plain) > 127:
             raise _wrong(path, plain, "one character")
@@ -281,7 +286,8 @@ def _sample_numpy(dtype: Any, plain: Any, path: str) -> Any:
         said = _checked_object(plain, path, list(dtype.names), list(dtype.names), "the record")
         return tuple(_sample_numpy(dtype.fields[name][0], said[name], _within(path, name)) for name in dtype.names)
     convert: dict[str, Callable[[], Any]] = {
-        "f": lambda: _float(plain, path), "i": lambda: _whole(plain, path, f"int{dtype.itemsize * 8}"),
+        "f": lambda: _float(plain, path, float(np.finfo(dtype).max)),
+        "i": lambda: _whole(plain, path, f"int{dtype.itemsize * 8}"),
         "u": lambda: _whole(plain, path, f"uint{dtype.itemsize * 8}")}
     if dtype.kind in convert:
         return convert[dtype.kind]()
@@ -293,11 +299,20 @@ def _sample_numpy(dtype: Any, plain: Any, path: str) -> Any:
         most = dtype.itemsize // (4 if dtype.kind == "U" else 1)
         if not isinstance(plain, str) or len(plain) > most:
             raise _wrong(path, plain, f"text of at most {most} characters")
-        return plain.encode("latin-1", "replace") if dtype.kind == "S" else plain
+        if dtype.kind == "U":
+            return plain
+        try:
+            return plain.encode("latin-1")
+        except UnicodeEncodeError:
+            raise _wrong(path, plain, "text in Latin-1, of which a character takes a byte") from None
     if dtype.kind == "V":
-        return _from_base64(plain, path)
+        octets = _from_base64(plain, path)
+        if len(octets) != dtype.itemsize:
+            raise _wrong(path, plain, f"{dtype.itemsize} octets in base64")
+        return octets
     if dtype.kind == "c" and isinstance(plain, list) and len(plain) == 2:
-        return complex(_float(plain[0], path), _float(plain[1], path))
+        largest = float(np.finfo(dtype).max)
+        return complex(_float(plain[0], path, largest), _float(plain[1], path, largest))
     try:
         return dtype.type(plain)
     except (TypeError, ValueError) as error:

@@ -52,7 +52,7 @@ class NoticeLog:
     is_over  asks whether nothing can come any more
     """
 
-    only_plain = False
+    only_plain = goes_on = False
     meets_tagged = False
     lost = 0
     said_ns = next_view = next_sequence = 0  # there is no order here, and none says the time
@@ -105,6 +105,9 @@ class NoticeLog:
     @property
     def tagged_ahead(self) -> bool:
         return bool(self._waiting)
+
+    def read_on(self) -> bool:
+        return False
 
     @property
     def position_index(self) -> int:

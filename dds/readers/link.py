@@ -52,7 +52,6 @@ class ReaderLink(LogSource):
 
     def switch(self, session: Session) -> None:
         from spindle.errors import SpindleError
-        from spindle.group.position import elsewhere
 
         newest = self.newest
         if newest.session is session or self._closed:
@@ -62,10 +61,12 @@ class ReaderLink(LogSource):
         except SpindleError:  # killed while it changed the log, which can't be read now: its rest is given up
             after, readable = newest.position, False
         self.guid = self._runtime.guid_of(self._ref)
-        earlier = elsewhere([*self._places.values(), *newest.passed(after)], after)
-        handle = session.open_reader(
-            self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
-            earlier=earlier, endpoint=(said := self._endpoint), guid=self.guid)
+        said = self._endpoint
+        handle, earlier = self._open_behind(session, after)
+        if not handle.continued and readable and newest.log.read_on():  # that node can't fill in what is missing here
+            handle.close()
+            after = newest.freeze()
+            handle, earlier = self._open_behind(session, after)
         self._places = {one.group_id: one for one in [*earlier, after][-PLACES_MAX:]}
         self._learn(handle)
         continued = handle.continued and readable
@@ -74,6 +75,16 @@ class ReaderLink(LogSource):
         if said != self._endpoint:  # changed meanwhile
             handle.change(self._endpoint)
         self._count(continued)
+
+    def _open_behind(self, session: Session, after: Position) -> tuple[ReaderHandle, list[Position]]:
+        """A reader at this node that goes on from there; and where we stood in other groups."""
+        from spindle.group.position import elsewhere
+
+        earlier = elsewhere([*self._places.values(), *self.newest.passed(after)], after)
+        handle = session.open_reader(
+            self.spec.name, keep_all=self._keep_all, from_history=int(self.spec.level) != UNORDERED, after=after,
+            earlier=earlier, endpoint=self._endpoint, guid=self.guid)
+        return handle, earlier
 
     def change(self, endpoint: bytes) -> None:
         """See LogSource: all nodes, and the group, hear of it."""
@@ -127,6 +138,7 @@ class ReaderLink(LogSource):
     def wake(self) -> None:
         reader = self._reader()
         if reader is not None:
+            self.read_on()
             reader._hub.woken()
             reader._wake_watchers()
 

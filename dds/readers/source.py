@@ -64,6 +64,7 @@ class Log(Protocol):
     `dds.matching.notices`, for readers that take nothing in place: it has take_pairs() only."""
 
     only_plain: bool
+    goes_on: bool
 
     @property
     def pending(self) -> int: ...
@@ -99,6 +100,7 @@ class Log(Protocol):
     def wait_or(self, other_fd: int, timeout_s: float, known: int) -> int: ...
     def clear(self) -> None: ...
     def fileno(self) -> int: ...
+    def read_on(self) -> bool: ...
 
 
 class NodesLog(Protocol):
@@ -183,6 +185,7 @@ class LogSource:
         """From this log from now on."""
         self.handle, self.log = handle, handle.log
         self.log.only_plain = True
+        self.log.goes_on = self._supply.hopeful
 
     # --- where it stands
 
@@ -320,10 +323,21 @@ class LogSource:
         taker = self._taker()
         if taker is not None:
             taker._check_open()
+        if self.read_on():
+            return True
         if self.error is not None:
             raise self.error
         self._supply.lost(self.session)  # who hears of it by this error finds it in the statuses, too
         raise self._supply.lost_error(f"reading topic {self._topic!r}")
+
+    def read_on(self) -> bool:
+        """No other node will give what could not be read of the log that has ended: what stands behind that comes from
+        here. True if there is something."""
+        taker = self._taker()
+        if taker is None or self._later or self.hopeful or not self.log.is_gone:
+            return False
+        with taker._lock:
+            return self.log.read_on()
 
     def first(self, look: Callable[[], R], found: R) -> R:
         """What look() finds, which has just found `found`: it looks again as long as that is nothing, and there is a

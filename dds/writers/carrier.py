@@ -126,8 +126,9 @@ class Coherence:
         if failure is not None:
             self._give_up(collected)
             raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
-                               f"a write in this coherent set has failed, so nothing of it was sent: {failure}"
-                               ) from failure
+                               "nothing of this coherent set was sent, because "
+                               + (str(failure) if isinstance(failure, _Discarded) else
+                                  f"a write in it has failed: {failure}")) from failure
         for carrier in list(collected):
             try:
                 carrier.say_or_hold(collected[carrier])
@@ -137,9 +138,12 @@ class Coherence:
             del collected[carrier]
 
     def discard(self, failure: BaseException | None = None) -> None:
-        """Forget what was collected; of a set within a set, the whole one."""
+        """Forget what was collected; of a set within a set, the whole one. `failure`: why, if something went wrong."""
+        why = _Discarded("a set within it was discarded" if failure is None else
+                         f"the block of a set within it raised {failure!r}")
+        why.__cause__ = failure
         with self._lock:
-            self._failure = self._failure or failure or _Discarded("it was discarded")
+            self._failure = self._failure or why
             if self._depth > 1:
                 self._depth -= 1
                 return

@@ -231,6 +231,17 @@ def note(text: str) -> None:
     click.echo(f"spindle: {text}", err=True)
 
 
+def put(data: bytes) -> None:
+    """Write to standard output at once. Raises OSError, which names it."""
+    try:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
 def console() -> Console:
     """A rich console on stdout; as wide as needed when the output is not a terminal, so that no line is broken."""
     from rich.console import Console

@@ -19,7 +19,7 @@ from spindle.errors import AccessDenied, NoDaemon, SpindleError
 from spindle.group.levels import Level
 
 if TYPE_CHECKING:
-    from spindle.client import Session
+    from spindle.client import ReaderHandle, Session
     from spindle.group.position import Position
     from spindle.group.topics import TopicInfo
     from spindle_core.message import MessageInfo
@@ -59,8 +59,10 @@ class Following:
         self._keep_all = keep_all
         self._again = again
         self._reader = open_reader(session, info, keep_all, history)
+        self._reader.log.goes_on = again
         self._places: dict[int, Position] = {}  # how far it was in each group that it has left
         self._lost_before = 0
+        self._told: ReaderHandle | None = None  # of which it was said that its node has gone
         self._open = ExitStack()
         self._open.enter_context(self._reader)
 
@@ -91,10 +93,12 @@ class Following:
             if pairs:
                 yield pairs
                 deadline = None if timeout_s is None else time.monotonic() + timeout_s
-            elif after is None or not self._go_on(after, deadline):
+            elif after is None:
                 return
-            else:
+            elif self._go_on(after, deadline):
                 after = None
+            elif not log.read_on():
+                return
 
     def _freeze(self) -> Position:
         try:
@@ -105,7 +109,9 @@ class Following:
     def _go_on(self, after: Position, deadline: float | None) -> bool:
         """Open the reader at the next node that serves; False if there is none until `deadline`."""
         gone = self._reader
-        note(f"node {gone.session.node_id} has gone away; this goes on at the next node of the host")
+        if self._told is not gone:
+            self._told = gone
+            note(f"node {gone.session.node_id} has gone away; this goes on at the next node of the host")
         self._places |= {one.group_id: one for one in gone.passed(after)}
         earlier = [one for group, one in self._places.items() if group != after.group_id]
         refusals = Refusals()
@@ -127,10 +133,14 @@ class Following:
                     with session:
                         refusals.note(error, session)
                     continue
+                if not reader.continued and gone.log.read_on():  # what is behind the hole comes first
+                    session.close()
+                    return True
                 self._places[after.group_id] = after
                 self._lost_before += gone.log.lost
                 self._open.enter_context(session)
                 self._reader = self._open.enter_context(reader)
+                self._reader.log.goes_on = True
                 missing = "" if reader.continued else "; something may be missing in between"
                 note(f"goes on at node {session.node_id}{missing}")
                 return True

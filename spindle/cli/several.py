@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spindle.cli import typed
-from spindle.cli.common import Target, is_like, note
+from spindle.cli.common import Target, is_like, note, put
 from spindle.cli.following import ATTEMPT_S, PAUSE_S, Following
 from spindle.cli.ports import OPAQUE_TYPE, found
 from spindle.errors import AccessDenied, NoDaemon, NodeStopped, SpindleError
@@ -181,7 +181,6 @@ class Several:
 
     def _put(self, lines: Iterable[bytes]) -> bool:
         """Prints samples, as many as are wanted still; False if no more are."""
-        out = sys.stdout.buffer
         with self._lock:
             if self._over:
                 return False
@@ -189,8 +188,7 @@ class Several:
             if self._count is not None:
                 printed = printed[:self._count - self._seen]
             try:
-                out.write(b"".join(printed))
-                out.flush()
+                put(b"".join(printed))
             except OSError as error:
                 self._error = self._error or error
                 self._over = True

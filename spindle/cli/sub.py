@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from spindle.cli import typed
-from spindle.cli.common import Amount, Target, complete_topic, note, target_options, time_text
+from spindle.cli.common import Amount, Target, complete_topic, note, put, target_options, time_text
 from spindle.cli.following import Following
 from spindle.cli.ports import (
     OPAQUE_TYPE,
@@ -166,12 +166,10 @@ def print_samples(
 ) -> tuple[int, int]:
     """Print until count or timeout; returns (samples printed, samples lost). Raises what Following.batches() raises,
     and KeyboardInterrupt."""
-    out = sys.stdout.buffer
     seen = 0
     for pairs in reader.batches(TAKE_MAX if count is None else min(TAKE_MAX, count), timeout_s):
         pairs = pairs if count is None else pairs[: count - seen]
-        out.write(b"".join(printer(payload, info) for payload, info in pairs))
-        out.flush()
+        put(b"".join(printer(payload, info) for payload, info in pairs))
         seen += len(pairs)
         if seen == count:
             break

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from spindle.cli.common import Target, note, time_text
+from spindle.cli.common import Target, note, put, time_text
 from spindle.errors import NodeStopped, TopicMismatch
 
 if TYPE_CHECKING:
@@ -177,7 +176,7 @@ def wait_for_acks(writer: DataWriter[Any], timeout_s: float, published: Publishe
 def print_samples(reader: DataReader[Any], of: TopicType, style: str, topic: str, count: int | None,
                   timeout_s: float | None) -> tuple[int, int]:
     """Print until count or timeout; returns (samples printed, samples lost). Raises DDSNodeLost, KeyboardInterrupt."""
-    seen, out = 0, sys.stdout.buffer
+    seen = 0
     forms = FORMS[style]
     timeout = None if timeout_s is None else int(timeout_s * 1e9)
     while count is None or seen < count:
@@ -187,8 +186,7 @@ def print_samples(reader: DataReader[Any], of: TopicType, style: str, topic: str
         left = TAKE_MAX if count is None else min(TAKE_MAX, count - seen)
         samples = [first, *(reader.take(left - 1) if left > 1 else ())]
         most = 0 if style == "json" else SHOWN_ELEMENTS_MAX
-        out.write(b"".join(f"{forms(topic, as_object(of, one, most), one.sample_info)}\n".encode() for one in samples))
-        out.flush()
+        put(b"".join(f"{forms(topic, as_object(of, one, most), one.sample_info)}\n".encode() for one in samples))
         seen += len(samples)
     return seen, reader.get_sample_lost_status().total_count
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from spindle_core.memory import Mapping
 
 ASK_S = 5.0  # that the node waits for room in one request
+WENT = -2  # in place of a descriptor: it went with its node. As LogReader has it
 
 
 class LargeWriter:
@@ -148,7 +149,7 @@ class LargeOpener:
             reply, frame = self._channel.request(open_large=pb.OpenLarge(port=self._port, id=large_id))
         except SpindleError:
             if self._channel.ended:
-                return -1  # it went with its node
+                return WENT
             raise
         fds = frame.take_fds()
         return fds[0] if reply.large_opened.size else -1

@@ -113,6 +113,53 @@ def test_a_writer_goes_by_the_topic_that_another_group_has(runtime_dir):
                 assert sorted(sample.height for sample in late.take(10)) == [4, 5, 6, 7]
 
 
+@pytest.mark.parametrize("found", ["later", "at once", "never", "without it"])
+def test_large_samples_that_a_reader_has_not_opened_come_from_the_next_node(runtime_dir, found):
+    """Goal: their bytes went with the node, but nothing is lost that the next one has; without one, only they are.
+    Method: the reader's node is killed when it has taken the first of six samples, of which every other one is large.
+    Another node is found when the reader has read on, before that, never, or is a new one that has nothing."""
+    with daemons(runtime_dir, 2) as nodes, DomainParticipant(reattach=True) as participant, \
+            DomainParticipant(node_id=2) as other:
+        qos = None if found == "without it" else VOLATILE
+        reader = DataReader(participant, Topic(participant, "topic", bytes, qos=qos))
+        writer = DataWriter(other, Topic(other, "topic", bytes, qos=qos))
+        samples = [b"%d" % n + bytes(100_000 * (n % 2)) for n in range(6)]
+        for one in samples:
+            writer.write(one)
+        assert writer.wait_for_acks(LONG) and reader.take(1) == samples[:1]
+        may_go_on, attachment = threading.Event(), participant._runtime.attachment
+        again = attachment._again
+
+        def next_node():
+            assert may_go_on.wait(20)
+            if found == "never":
+                raise PermissionError("you may not")
+            return again()
+
+        attachment._again = next_node
+        first = participant.session
+        assert first.node_id == 1
+        nodes[0].kill()
+        wait_until(lambda: first.gone)
+        if found != "at once":
+            assert reader.take(9) == []  # the next one is large
+        may_go_on.set()
+        if found == "never":
+            wait_until(lambda: not attachment.hopeful)
+            assert reader.take(9) == [b"2", b"4"] and reader.get_sample_lost_status().total_count == 3
+            with pytest.raises(dds.DDSNodeLost):
+                reader.take(9)
+            return
+        wait_until(lambda: reader.get_reattached_status().total_count == 1)
+        if found == "without it":
+            writer.write(b"6")
+            assert [*itertools.islice(reader.take_iter(timeout=LONG), 3)] == [b"2", b"4", b"6"]
+            assert reader.get_reattached_status().gap_count == 1
+            return
+        assert [*itertools.islice(reader.take_iter(timeout=LONG), 5)] == samples[1:]
+        assert reader.get_sample_lost_status().total_count == reader.get_reattached_status().gap_count == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["take", "iterate", "batch", "read", "keep last", "listener", "waitset", "async"])
 def test_a_reader_goes_on_in_order_whatever_way_it_reads(group, how):

@@ -507,6 +507,58 @@ def test_a_reader_whose_node_is_gone_stops_before_what_it_cannot_open() -> None:
     assert reader.take(9) == [b"first"] and reader.lost == 0
 
 
+WENT = -2  # see LogReader, `opener`
+
+
+def test_what_had_been_seen_behind_a_large_sample_is_left_to_the_next_log_too() -> None:
+    """Method: as above, but the reader has taken one message, and so seen how far the log went."""
+    group = Group(1)
+    reader, writer = group.reader(0), group.writer(0)
+    for data in (b"first", b"second", large(1), b"last"):
+        writer.write(data)
+    group.settle()
+    assert reader.take(1) == [b"first"]
+    assert reader.freeze() == (1, 2)
+    assert reader.take(9) == [b"second"] and reader.take(9) == [] and (reader.lost, reader.pending) == (0, 0)
+
+
+def test_a_large_sample_that_went_with_its_node_is_left_to_the_next_log() -> None:
+    """Goal: also before anybody has frozen the log. If there is no other node, what is behind it comes all the same."""
+    for goes_on in (True, False):
+        group = Group(1)
+        reader, writer = group.reader(0), group.writer(0)
+        reader.goes_on, reader.opener = goes_on, lambda large_id: WENT
+        for data in (b"first", large(1), b"last", large(2)):
+            writer.write(data)
+        group.settle()
+        if goes_on:
+            assert reader.take(9) == [b"first"] and reader.take(9) == [] and (reader.lost, reader.pending) == (0, 0)
+            assert reader.is_gone and reader.freeze() == (1, 1)
+            assert reader.read_on()
+            assert reader.pending == 3
+        else:
+            assert reader.take(1) == [b"first"]
+        assert reader.take(9) == [b"last"] and reader.lost == 2 and not reader.read_on()
+
+
+def test_a_large_sample_that_is_opened_as_the_log_is_frozen_comes_once() -> None:
+    """Goal: whoever froze it has said that the next log goes on with this sample. Method: the opener freezes it."""
+    group = Group(1)
+    reader, writer = group.reader(0), group.writer(0)
+    opened, places = group.opener(0), []
+
+    def late(large_id: int) -> int:
+        places.append(reader.freeze())
+        return opened(large_id)
+
+    reader.opener = late
+    for data in (b"first", large(1)):
+        writer.write(data)
+    group.settle()
+    assert reader.take(9) == [b"first"] and reader.take(9) == []
+    assert places == [(1, 1)] and reader.freeze() == (1, 1) and reader.lost == 0
+
+
 def test_many_ids_are_found_whatever_goes_between() -> None:
     """Goal: the table of samples loses none and invents none. Method: adds and drops as a seed says, beside a set."""
     rng = random.Random(7)

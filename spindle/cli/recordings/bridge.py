@@ -392,7 +392,7 @@ class Bridge(Recorder):
                 continue
         return None
 
-    def _open_at(self, session: Session) -> None:
+    def _open_at(self, session: Session) -> bool:
         """As a recorder does, but declares nothing: in a group that has begun anew programs say what a topic is. Until
         they do its channel stays, and so do the clients."""
         there = {info.spec.name: info.spec for info in session.topics()}
@@ -400,7 +400,7 @@ class Bridge(Recorder):
         for name, track in list(self.tracks.items()):
             if there.get(name) != track.info.spec:
                 self._close(name)
-        super()._open_at(session)
+        return super()._open_at(session)
 
     def _write(self, track: Track, unit: Sequence[Said], info: MessageInfo, at: int) -> int:
         return sum(self._show(track, said, at) for said in unit)

@@ -103,6 +103,7 @@ class Recorder:
         self._channels: dict[tuple[Any, ...], int] = {}
         self._open = contextlib.ExitStack()
         self._stopping = False
+        self._told: Session | None = None  # that was said to have gone
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._news = threading.Event()
         self._refused: dict[str, SpindleError] = {}  # topics that could not be opened, and why
@@ -185,8 +186,10 @@ class Recorder:
     def _reader(self, session: Session, info: TopicInfo, **more: Any) -> ReaderHandle:
         keeps = info.spec.level.keeps_history
         more.setdefault("from_history", self._history and keeps)
-        return session.open_reader(info.spec.name, keep_all=self._keep_all, guid=os.urandom(16),
-                                   endpoint=announcement(READER_QOS), **more)
+        handle = session.open_reader(info.spec.name, keep_all=self._keep_all, guid=os.urandom(16),
+                                     endpoint=announcement(READER_QOS), **more)
+        handle.log.goes_on = self._again
+        return handle
 
     # --- types
 
@@ -389,7 +392,9 @@ class Recorder:
     def _move(self, end: float | None) -> None:
         """Open all readers at the next node that serves."""
         old = self._session
-        note(f"node {old.node_id} has gone away; this goes on at the next node of the host")
+        if self._told is not old:
+            self._told = old
+            note(f"node {old.node_id} has gone away; this goes on at the next node of the host")
         for track in self.tracks.values():
             if track.after is None:
                 try:
@@ -402,8 +407,8 @@ class Recorder:
             try:
                 session = self._attach()
                 if session is not None:
-                    self._open_at(session)
-                    old.close()
+                    if self._open_at(session):
+                        old.close()
                     return
             except (NoDaemon, OSError, TimeoutError, ConnectionError, GroupSilent):
                 pass
@@ -422,7 +427,8 @@ class Recorder:
                 continue
         return None
 
-    def _open_at(self, session: Session) -> None:
+    def _open_at(self, session: Session) -> bool:
+        """False if there is still something to be read of the last node's logs."""
         opened: dict[str, ReaderHandle] = {}
         try:
             for name, track in self.tracks.items():
@@ -434,6 +440,13 @@ class Recorder:
         except BaseException:
             session.close()
             raise
+        unread = [self.tracks[name] for name, handle in opened.items()
+                  if not handle.continued and self.tracks[name].handle.log.read_on()]
+        if unread:  # this node can't fill in what is missing there: what is behind it comes first
+            session.close()
+            for track in unread:
+                track.after = None
+            return False
         self._open.enter_context(session)
         missing = [name for name, handle in opened.items() if not handle.continued]
         for name, handle in opened.items():
@@ -447,6 +460,7 @@ class Recorder:
         self._listen()
         note(f"goes on at node {session.node_id}" + (
             f"; something may be missing in between of {', '.join(missing)}" if missing else ""))
+        return True
 
 
 def kind_of(one: TopicType) -> Kind:

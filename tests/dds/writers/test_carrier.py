@@ -80,10 +80,16 @@ def test_sets_within_a_set_are_part_of_it(participant):
         writers[2].write(b"3")
         with pytest.raises(ValueError), publisher.coherent():
             raise ValueError("inner")
-        with pytest.raises(DDSException, match="inner") as error:
+        with pytest.raises(DDSException, match=r"because the block of a set within it raised ValueError\('inner'\)"
+                           ) as error:
             publisher._coherence.end()
         assert code(error) == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
         publisher.begin_coherent()
+    assert subscriber.take(9) == []
+    with pytest.raises(DDSException, match="because a set within it was discarded"), publisher.coherent():
+        publisher.begin_coherent()
+        writers[2].write(b"4")
+        publisher.discard_coherent()
     assert subscriber.take(9) == []
     with pytest.raises(DDSException, match="begin_coherent") as error:
         publisher.end_coherent()

@@ -302,9 +302,10 @@ def test_interrupt_has_its_exit_code(tmp_path: Path) -> None:
         assert process.stderr is not None and b"Traceback" not in process.stderr.read()
 
 
-@pytest.mark.parametrize("what", ["import click; click.echo('text')", "import sys; sys.stdout.write('text')"])
+@pytest.mark.parametrize("what", ["import click; click.echo('text')", "import sys; sys.stdout.write('text')",
+                                  "from spindle.cli.common import put; put(b'text')"])
 def test_an_output_that_is_full_is_named(what: str) -> None:
-    """Method: a command that prints to /dev/full, at once or in the buffer that is written at the end."""
+    """Method: a command that prints to /dev/full, at once, in the buffer that is written at the end, or samples."""
     code = f"from spindle.cli import root\ndef go(args):\n    {what}\nroot._invoke = go\nroot.main([])"
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,

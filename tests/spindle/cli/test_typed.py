@@ -7,6 +7,8 @@ Method: one program with an embedded node that reads and writes typed topics, th
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import dds
 from dds.codecs.json_samples import from_plain, to_plain
 from dds.idl import make_idl_struct
 from dds.idl.annotations import appendable
-from dds.idl.types import bounded_str, float32, int32, sequence, uint8
+from dds.idl.types import bounded_str, float32, float64, int32, sequence, uint8
 from tests.dds.idl.evolving import Mode, struct
 from tests.dds.idl.test_typeobjects import Base, Colour, Flags, Paint, Shade
 from tests.spindle.cli.support import Cli, spawn
@@ -186,6 +188,31 @@ def test_bounds_and_octets() -> None:
                         ({"t": "", "s": [], "f": True}, "member f is True, expected a number")):
         with pytest.raises(ValueError, match=says):
             from_plain(cls, plain)
+
+
+@pytest.mark.parametrize(("kind", "plain", "says"), [
+    ("f8", 10**400, "expected a number from -1.79769e+308 to 1.79769e+308"),
+    ("f4", 1e39, "member it is 1e+39, expected a number from -3.40282e+38 to 3.40282e+38"),
+    ("f2", 1e5, "member it is 100000.0, expected a number from -65504 to 65504"),
+    ("c8", [0, -1e39], "member it is -1e+39, expected a number from -3.40282e+38 to 3.40282e+38"),
+    ("S4", "\u2603", "member it is '\u2603', expected text in Latin-1"),
+    ("V4", "AAA=", "member it is 'AAA=', expected 4 octets in base64"),
+    ("V4", "AAAAAAAAAAA=", "member it is 'AAAAAAAAAAA=', expected 4 octets in base64")],
+    ids=["double", "float", "half", "complex", "text", "few octets", "many octets"])
+def test_what_a_member_has_no_room_for_is_refused(kind: str, plain: object, says: str) -> None:
+    """It never becomes something else: an infinity, a question mark, a part of it."""
+    with pytest.raises(ValueError, match=re.escape(says)):
+        from_plain(np.dtype([("it", kind)]), {"it": plain})
+
+
+@pytest.mark.parametrize(("of", "largest"), [(float32, 3.4028234663852886e38), (float64, 1.7976931348623157e308)])
+def test_the_largest_numbers_of_a_type(of: object, largest: float) -> None:
+    cls = make_idl_struct("B", "B", {"it": of})
+    for fits in (largest, -largest, math.inf, -math.inf):
+        assert from_plain(cls, {"it": fits}) == cls(fits)
+    for beyond in (10**400, int(largest) * 2, -int(largest) * 2):
+        with pytest.raises(ValueError, match=r"member it is .*, expected a number from"):
+            from_plain(cls, {"it": beyond})
 
 
 # --- writers that have gone
