@@ -17,9 +17,9 @@ cdef enum effect:
     EFFECT_BOUND = 16            # with EFFECT_CARRIED: when the carrier ends, that ends its author's keys, too
 
 
-# What a message says of its writer's rank, by its tag, in a topic whose table knows who may write a key. Smaller numbers:
-# of each key only one writer counts, and the rank is a signed number of 4 bytes in little endian, which begins so many
-# bytes before the end; with 0 it isn't said, and is 0. No tag is EFFECT_CARRIED there.
+# What a message says of its writer's rank, by its tag, in a topic whose table knows who may write a key. Smaller
+# numbers: of each key only one writer counts, and the rank is a signed number of 4 bytes in little endian, which begins
+# so many bytes before the end; with 0 it isn't said, and is 0. No tag is EFFECT_CARRIED there.
 cdef enum:
     RANK_PLACE_MAX = 16          # of these; all that a large_entry has of the end of a sample
     RANK_COUNTS = 251            # all writers count
