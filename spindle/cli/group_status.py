@@ -70,7 +70,7 @@ def stuck_topics(session: Session, nodes: Iterable[Mapping[str, Any]], endpoints
                  ) -> dict[str, list[Holder]]:
     """Topics that don't go on, and because of whom. What seems to be held up is looked at a second time."""
     before = {(one["node_id"], topic["name"]): topic for one in nodes for topic in one.get("topics", ())
-              if holders(topic, ())}
+              if holders(topic, endpoints)}
     found: dict[str, list[Holder]] = {}
     if not before:
         return found

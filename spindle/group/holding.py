@@ -70,9 +70,13 @@ def holders(topic: Mapping[str, Any], endpoints: Iterable[Endpoint], few: bool =
 
 def stuck(before: Mapping[str, Any], topic: Mapping[str, Any], endpoints: Iterable[Endpoint]) -> list[Holder]:
     """Those that hold a topic up, and have got on by less than they are behind since an earlier look at it. At a moment
-    the rings of a topic that goes on as fast as it can are full, too."""
+    the rings of a topic that goes on as fast as it can are full, too. A journal that has halted holds its topic up,
+    however far that gets meanwhile."""
     found = []
     for one in holders(topic, endpoints):
+        if one.journal:
+            found.append(one)
+            continue
         kind = "delivered" if one.receives else "received"
         earlier, now = (dict(zip(numbers["members"], numbers[kind], strict=False)) for numbers in (
             before.get("stability") or {"members": (), kind: ()}, topic["stability"]))

@@ -6,12 +6,16 @@ of which is stopped.
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from spindle.cli.group_status import matters, state_of_node
+from spindle.cli.group_status import matters, state_of_node, stuck_topics
+from spindle.group.endpoints import HALTED, TOPIC, Endpoint
 from tests.spindle.cli.support import Cli
 from tests.spindle.daemons import daemons
 from tests.spindle.stand_in import StandInNode
@@ -34,6 +38,18 @@ def test_what_is_the_matter() -> None:
         "node 2 is in view 3 still", "node 2 is about to leave node 1 out",
         "the nodes run different releases: 0.1.0, 0.2.0", "topic t waits for node 3",
         "topic a waits at node 2 for histories of node 1"]
+
+
+def test_a_topic_whose_journal_has_halted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: it is named at once, not when all rings are full. Method: a session that says so of a topic that is not
+    behind."""
+    monkeypatch.setattr("spindle.cli.group_status.SECOND_LOOK_S", 0.0)
+    numbers = {"members": [1, 2], "senders": [1], "received": [7, 7], "delivered": [7, 7]}
+    nodes = [{"node_id": 1, "topics": [{"name": "t", "level": "logged", "window": 32, "stability": numbers}]}]
+    listed = [Endpoint(b"j", 2, False, "t", json.dumps({HALTED: "no room"}).encode(), "journal", kind=TOPIC)]
+    session: Any = SimpleNamespace(group_status=lambda figures: nodes)
+    found = stuck_topics(session, nodes, listed)
+    assert {name: list(map(str, held)) for name, held in found.items()} == {"t": ["the journal of node 2: no room"]}
 
 
 def test_a_member_that_nobody_reaches(cli: Cli, stand_in: StandInNode) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from spindle.group.endpoints import Endpoint
+from spindle.group.endpoints import HALTED, TOPIC, Endpoint
 from spindle.group.holding import holders, stuck
 
 
@@ -44,6 +44,15 @@ def test_a_member_that_does_not_receive() -> None:
     [found] = holders(topic([1000, 850, 1000], [850, 850, 850]), [reader(1, "a"), reader(2, "b")])
     assert (found.node_id, found.receives, found.readers) == (2, False, ())
     assert str(found) == "node 2, which has not received 150 messages"
+
+
+def test_a_journal_that_has_halted() -> None:
+    """It is to blame as soon as it says so, though all have delivered everything yet, and goes on doing so."""
+    said = json.dumps({"qos": {}, HALTED: "no room"}).encode()
+    listed = [Endpoint(b"j", 2, False, "t", said, "journal", kind=TOPIC)]
+    for now in ([1000] * 3, [1010] * 3):
+        [found] = stuck(topic([1000] * 3, [1000] * 3), topic(now, now), listed)
+        assert str(found) == "the journal of node 2: no room"
 
 
 def test_the_slowest_comes_first() -> None:
