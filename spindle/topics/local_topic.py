@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import SpindleError, TopicLimit
+from spindle.errors import NodeStopped, SpindleError, TopicLimit
 from spindle.group.levels import Level
 from spindle.group.position import Position
 from spindle.group.topics import SLOT_OVERHEAD
@@ -282,8 +282,8 @@ class LocalTopic:
             self._pump.add_done_callback(self._pump_ended)
 
     def _pump_ended(self, pump: asyncio.Task[None]) -> None:
-        """Without it the topic would stand still, and nobody would know why."""
-        if not pump.cancelled() and (error := pump.exception()) is not None:
+        """Without it the topic would stand still, and nobody would know why; if the node stops, that is known."""
+        if not pump.cancelled() and (error := pump.exception()) is not None and not isinstance(error, NodeStopped):
             LOG.error("topic %r", self.spec.name, exc_info=error)
             self._on_failure(SpindleError(f"topic {self.spec.name!r}: what comes before live messages can't go into "
                                           f"its log: {type(error).__name__}: {error}"))
