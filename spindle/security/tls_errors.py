@@ -20,6 +20,7 @@ NOT_YET_VALID, HAS_EXPIRED, WRONG_PURPOSE = 9, 10, 26
 FOREIGN = {2, 7, 18, 19, 20, 21}  # not signed by any of the authorities
 
 CLOCKS = "compare the clocks of both hosts"
+LARGE_PACKETS = "try `ping -M do -s 1472` from host to host, and make the MTU of both ends what passes"
 SAME_SECRET = "[network] secret must be the same file on all nodes, and none may have certificates instead"
 
 
@@ -94,9 +95,10 @@ def cut(label: str, why: str = "") -> ConnectionEnded:
 
 
 def late(label: str, timeout_s: float) -> ConnectionEnded:
-    """The other end took too long. It may be worth another attempt, as with one that has gone."""
+    """The other end took too long. It may be worth another attempt, as with one that has gone. The connection itself
+    needs small packets only, so a handshake is the first to hang where large ones are lost."""
     return ConnectionEnded(f"{label} did not finish its TLS handshake within {timeout_s:g} s; is it a node, and does "
-                           "it hang?", clean=False)
+                           f"it hang? Or do large packets get lost on the way ({LARGE_PACKETS})?", clean=False)
 
 
 def printable(text: str) -> str:

@@ -140,7 +140,8 @@ class Peers:
                                     f"{opening.protocol}; run the same release on all nodes of a domain")
         if opening.domain_id != self._config.domain_id:
             return ProtocolMismatch(f"node {self.me.node_id} belongs to domain {self._config.domain_id}, the other one "
-                                    f"to domain {opening.domain_id}")
+                                    f"to domain {opening.domain_id}; give both the same [node] domain, or the nodes of "
+                                    "each domain ports and [network] contacts of their own")
         if difference := difference_between(self._settings, opening.settings):
             return ConfigError(f"node {self.me.node_id} has {difference}")
         return self.refusing

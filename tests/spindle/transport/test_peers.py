@@ -62,7 +62,7 @@ def opening(**changes: Any) -> bytes:
 
 @pytest.mark.parametrize(("changes", "kind", "word"), [
     ({"protocol": PROTOCOL + 1}, "ProtocolMismatch", f"version {PROTOCOL + 1}"),
-    ({"domain_id": 3}, "ProtocolMismatch", "domain 3"),
+    ({"domain_id": 3}, "ProtocolMismatch", "domain 3; give both the same"),
     pytest.param({"node_id": 1}, "NodeIdTaken", f"pid {os.getpid()}", id="taken"),
     ({"magic": 1}, "ProtocolMismatch", "not an Opening"),
     ({"role": 7}, "ProtocolMismatch", "not an Opening"),
