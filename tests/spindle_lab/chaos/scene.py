@@ -84,7 +84,7 @@ class Scene(Round):
 
     def stayed(self, group: Any) -> bool:
         """True if it is still this group, and every node has had one life."""
-        return all(self.group(node) == group for node in self.nodes) and len(self.lives()) == len(self.nodes)
+        return all(self.group_of(node) == group for node in self.nodes) and len(self.lives()) == len(self.nodes)
 
     def wait(self, condition: Callable[[], object], what: str, bound_s: float = BOUND_S) -> None:
         def holds() -> bool:
@@ -113,6 +113,18 @@ class Scene(Round):
 
     def group(self, node: int) -> Any:
         return self._status(node).get("group_id")
+
+    def group_of(self, node: int) -> Any:
+        """The same of a node that must be in one. It is asked until it says so: one that is busy may not do in time."""
+        found = None
+
+        def says() -> bool:
+            nonlocal found
+            found = self.group(node)
+            return found is not None
+
+        self.wait(says, f"node {node} says of which group it is")
+        return found
 
     def go_on(self, nodes: Collection[int]) -> None:
         """These are the group, and what is written there is read there."""

@@ -45,7 +45,7 @@ def test_a_group_forms_and_works_over_long_lines(tmp_path: Path, delay_ms: int) 
     """Within a country; between neighbours; around the world, at the edge of what an introduction waits for."""
 
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         changes(scene)
         assert scene.stayed(group)
         counts = scene.hosts.line_counts()
@@ -57,7 +57,7 @@ def test_a_group_forms_and_works_over_long_lines(tmp_path: Path, delay_ms: int) 
 @all_of_them
 def test_lines_that_are_long_in_one_direction(tmp_path: Path) -> None:
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         for long_ones in ([(1, 2), (2, 3), (3, 1)], [(1, 2), (1, 3)], [(2, 1), (3, 1)]):
             scene.hosts.set_line(long_ones, Line(0.08, 0.02))
             scene.hosts.set_line(set(every(scene)) - set(long_ones), Line(0.001))
@@ -72,7 +72,7 @@ def test_delays_that_jump_below_the_suspicion_time(tmp_path: Path) -> None:
     """What is under way when a line gets longer isn't: what follows is late by the difference, once."""
 
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         for count in range(8):
             for pair in every(scene):
                 scene.hosts.set_line([pair], Line(scene.faults.draw.choice([0.0, 0.01, 0.1, 0.3]) * scene.timeout_s))
@@ -135,7 +135,7 @@ def test_delays_that_rise_slowly(tmp_path: Path) -> None:
     again here (spindle/transport/network.py), so that a longer one is no line to live with."""
 
     def script(scene: Scene) -> None:
-        group, steps = scene.group(1), 20
+        group, steps = scene.group_of(1), 20
         for step in range(steps):
             scene.hosts.set_line(around(scene, 3), Line(0.45 * step / steps))
             scene.pause(0.3)
@@ -153,7 +153,7 @@ def test_a_slow_line_slows_the_group_and_costs_nobody_its_life(tmp_path: Path, r
     """More is written than it takes: writers wait, and signs of life pass beside what waits."""
 
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         scene.hosts.set_line(around(scene, 3), Line(0.002, rate=rate))
         changes(scene)
         scene.wait(lambda: scene.hosts.line_counts()[1, 3]["carried"] > 2 * scene.timeout_s * rate, "much is sent")
@@ -167,7 +167,7 @@ def test_a_slow_line_slows_the_group_and_costs_nobody_its_life(tmp_path: Path, r
 @pytest.mark.parametrize("loss", [0.01, 0.05])
 def test_long_lines_that_lose_packets(tmp_path: Path, loss: float) -> None:
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         scene.hosts.set_line(every(scene), Line(0.01, 0.005, loss))
         changes(scene)
         assert scene.stayed(group)

@@ -163,12 +163,12 @@ def test_a_break_for_all_that_is_over_in_time_costs_nobody_its_life(tmp_path: Pa
     """As when a switch starts anew: nobody has a majority, so all wait; the links are back before twice the timeout."""
 
     def script(scene: Scene) -> None:
-        group, cuts = scene.group(1), between([1], [2], [3])
+        group, cuts = scene.group_of(1), between([1], [2], [3])
         scene.hosts.cut(cuts)
         scene.wait(lambda: all("this node waits" in scene.log(scene.life(node)) for node in scene.nodes), "all wait")
         scene.hosts.mend(cuts)
         scene.go_on([1, 2, 3])
-        assert scene.group(1) == group and len(scene.lives()) == 3
+        assert scene.group_of(1) == group and len(scene.lives()) == 3
 
     play(tmp_path, script, timeout_s=4.0)
 
@@ -198,7 +198,7 @@ def test_links_that_flap(tmp_path: Path) -> None:
     """Every break is far shorter than the suspicion time, and another one follows: the group stays."""
 
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         every = list(itertools.permutations(scene.nodes, 2))
         for count in range(20):
             some = scene.faults.draw.sample(every, 1 + count % len(every))
@@ -207,7 +207,7 @@ def test_links_that_flap(tmp_path: Path) -> None:
             scene.hosts.mend(some)
             scene.pause(scene.faults.draw.uniform(0.5, 1.0))  # TCP tries once a second
         scene.go_on(scene.nodes)
-        assert scene.group(1) == group
+        assert scene.group_of(1) == group
 
     play(tmp_path, script, timeout_s=4.0)
 
@@ -217,12 +217,12 @@ def test_lines_that_lose_packets(tmp_path: Path) -> None:
     """Nothing is lost or reordered by it, and the group stays."""
 
     def script(scene: Scene) -> None:
-        group = scene.group(1)
+        group = scene.group_of(1)
         scene.hosts.set_line(itertools.permutations(scene.nodes, 2), Line(loss=0.05))
         for _ in range(5):
             scene.churn()
             scene.go_on(scene.nodes)
-        assert scene.group(1) == group
+        assert scene.group_of(1) == group
 
     play(tmp_path, script, timeout_s=4.0)
 
