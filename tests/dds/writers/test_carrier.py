@@ -187,7 +187,7 @@ def test_a_set_that_is_too_large_names_its_limit_and_costs_nobody_anything(limit
         writers[2].write(b"x")
     with pytest.raises(DDSException, match="at most 3 samples"):
         writers[2].write(b"x")
-    with pytest.raises(DDSException, match=r"nothing of it was sent.*at most 3 samples") as error:
+    with pytest.raises(DDSException, match=r"nothing of this coherent set was sent.*at most 3 samples") as error:
         publisher.end_coherent()
     assert code(error) == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
     with pytest.raises(DDSSampleTooLarge, match="a sample of 65537 bytes; 65536 are the most"), publisher.coherent():
