@@ -8,7 +8,8 @@ Rules:
 - With `again`, a thread runs from a loss until a node serves all endpoints again, `patience_s` is over, or an error
   comes that time can't mend. Each endpoint has a link (`dds.writers.link`, `dds.readers.link`), which the thread moves
   to the new session: readers first, so that nothing is delivered between a writer and them. If that node dies too, it
-  begins again.
+  begins again. An endpoint for which the node lacks memory or room on its disk fails with that, and is moved when there
+  is some.
 - Until then `hopeful` is true, and waits go on waiting. Afterwards they end with DDSNodeLost.
 - After fork() the child has no such thread, and no hope.
 """
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 PAUSE_S = 0.005  # between two looks for a node; doubles up to the next
 PAUSE_MAX_S = 0.2
+LATER_MAX_S = 2.0  # the same between two looks whether a node has by now what it lacked
 SETTLE_S = 10.0  # how long a call that needs the node waits for the next one
 
 
@@ -186,7 +188,7 @@ class Attachment:
         pause_s = PAUSE_S
         while not self._closing.is_set():
             try:
-                self._find_next()
+                lacking = self._find_next()
             except Exception as error:
                 if not _may_pass(error) or (deadline is not None and time.monotonic() + pause_s > deadline):
                     self._give_up(error)
@@ -199,16 +201,21 @@ class Attachment:
                     continue  # lost again, before this thread had ended
                 if self._closing.is_set():
                     break
-                self._thread = None
+                if not lacking:
+                    self._thread = None
                 self.status.state = NodeState.ATTACHED
                 self.status.reattached_count += 1
                 self.status.reattached_count_change += 1
                 self.changed.notify_all()
             self._endpoints.node_changed(lost=False)
-            return
+            if not lacking or not self._move_later(lacking):
+                return
+            self._give_back(self.session)
+            pause_s = PAUSE_S
 
-    def _find_next(self) -> None:
-        """Attach, and move everything there. Raises what failed; it can be tried again then."""
+    def _find_next(self) -> list[Link]:
+        """Attach, and move everything there; returns those for which the node lacks something. Raises what failed; it
+        can be tried again then."""
         assert self._again is not None
         session = self._again()
         try:
@@ -219,25 +226,57 @@ class Attachment:
                 self.status.node_id = session.node_id  # endpoints that have moved are used while others have yet to
                 links = sorted(self._links, key=lambda one: (one.is_writer, one.is_carrier))
             self._endpoints.enter(session)
-            known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}
-            for link in links:
-                try:
-                    if link.spec.name in known:
-                        known[link.spec.name].check_same(link.spec)
-                    else:
-                        known[link.spec.name] = session.declare_topic(link.spec).spec
-                    link.switch(session)
-                except (ConnectionError, TimeoutError):
-                    raise
-                except Exception as error:
-                    link.fail(translate(error, f"topic {link.spec.name!r} at node {session.node_id}"))
+            lacking = self._move(links, session)
             self._endpoints.rematch()
+            return lacking
         except BaseException:
             with self.changed:
                 if self.session is session:
                     self._lost_session = session
             self._give_back(session)
             raise
+
+    def _move(self, links: list[Link], session: Session) -> list[Link]:
+        """Returns those for which the node lacks something that it may have later. Raises ConnectionError,
+        TimeoutError."""
+        from spindle.errors import JournalError, NoResources
+
+        lacking = []
+        known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}
+        for link in links:
+            try:
+                if link.spec.name in known:
+                    known[link.spec.name].check_same(link.spec)
+                else:
+                    known[link.spec.name] = session.declare_topic(link.spec).spec
+                link.switch(session)
+            except (ConnectionError, TimeoutError):
+                raise
+            except Exception as error:
+                link.fail(translate(error, f"topic {link.spec.name!r} at node {session.node_id}"))
+                if isinstance(error, (JournalError, NoResources)):
+                    lacking.append(link)
+        return lacking
+
+    def _move_later(self, links: list[Link]) -> bool:
+        """Try it again and again with these. True when the node is lost meanwhile; else all have been moved, or nobody
+        wants that any more."""
+        session, pause_s = self.session, PAUSE_S
+        while True:
+            with self.changed:
+                links = [one for one in links if one in self._links]
+                lost = self._lost_session is session
+                if self._closing.is_set() or not links or lost:
+                    if not lost:
+                        self._thread = None
+                    return lost and not self._closing.is_set()
+            self._closing.wait(pause_s)
+            pause_s = min(2 * pause_s, LATER_MAX_S)
+            try:
+                links = self._move(links, session)
+            except (ConnectionError, TimeoutError):
+                if session.gone:
+                    self.lost(session)
 
     def _give_back(self, session: Session) -> None:
         """Release a session, once."""

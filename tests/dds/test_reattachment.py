@@ -18,6 +18,7 @@ import dds
 from dds import (
     DataReader,
     DataWriter,
+    DDSException,
     DDSUnacknowledged,
     DomainParticipant,
     Listener,
@@ -27,6 +28,9 @@ from dds import (
     Topic,
     duration,
 )
+from dds.readers.link import ReaderLink
+from dds.writers.link import WriterLink
+from spindle.errors import JournalError
 from tests.dds.test_late_joiners import Track
 from tests.dds.test_node_lost import VOLATILE, waitset_of
 from tests.dds.test_sub import LONG
@@ -87,6 +91,46 @@ def test_what_is_being_made_when_the_node_dies_is_made_at_the_next_one(group, mo
         writer.write(b"x")
         assert reader.take_one(timeout=LONG) == b"x"
         assert participant.session is not first and participant.get_node_status().reattached_count == 1
+
+
+@pytest.mark.parametrize("dies_too", [False, True], ids=["it lives", "it dies, too"])
+def test_what_the_next_node_has_no_room_for_is_opened_there_later(group, monkeypatch, dies_too):
+    """Goal: a full disk at the next node costs an endpoint no more than the time until there is room, and other
+    endpoints nothing. Method: opening at nodes fails as with a full disk until the test says; `dies_too`: until then
+    that node is killed as well."""
+    full = True
+    opens = {DataWriter: WriterLink._open, DataReader: ReaderLink._open_behind}
+
+    def open_at(kind):
+        def open_it(link, session, *rest):
+            if full and link.spec.name == "logged":
+                raise JournalError("no space left on the disk")
+            return opens[kind](link, session, *rest)
+        return open_it
+
+    with DomainParticipant(reattach=True) as participant:
+        ends = [(DataReader(participant, topic), DataWriter(participant, topic))
+                for topic in (Topic(participant, name, bytes) for name in ("logged", "other"))]
+        monkeypatch.setattr(WriterLink, "_open", open_at(DataWriter))
+        monkeypatch.setattr(ReaderLink, "_open_behind", open_at(DataReader))
+
+        def moves(times):
+            group[participant.session.node_id - 1].kill()
+            wait_until(lambda: participant.get_node_status().reattached_count == times, 20)
+            for call in (lambda: ends[0][1].write(b"x"), lambda: ends[0][0].take_one(timeout=LONG)):
+                with pytest.raises(DDSException, match="no space left on the disk"):
+                    call()
+            ends[1][1].write(b"y")
+            assert ends[1][0].take_one(timeout=LONG) == b"y"
+
+        moves(1)
+        if dies_too:
+            moves(2)
+        full = False
+        wait_until(lambda: ends[0][1]._link.error is ends[0][0]._source.error is None)
+        wait_until(lambda: participant._runtime.attachment._thread is None)
+        ends[0][1].write(b"z")
+        assert ends[0][0].take_one(timeout=LONG) == b"z"
 
 
 @pytest.mark.slow
