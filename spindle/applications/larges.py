@@ -2,6 +2,7 @@
 
 Rules:
 - The memory is the node's, and counts for the application's user from when it is there until the sample is handed over.
+  For its topic it counts as long as nobody else waits for it, or FILL_S (large_room.py).
   What is handed over can't be mapped to be written any more, or is refused.
 - A reader opens samples of its own topic, by the ids that it finds in its log.
 - What an application elsewhere fills comes in pieces, from the first byte to the last. The message that names it hands
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from spindle.applications.turns import Room
     from spindle.node.node import Node
     from spindle.proto import relay_pb2 as rb
+    from spindle.topics.large_room import Unfilled
 
 MADE_MAX = 64  # samples of one application that are being filled
 WAITING_MAX = 1024  # that it waits for memory for
@@ -33,10 +35,12 @@ WAIT_S_MAX = 10.0  # for room, of one request
 @dataclasses.dataclass
 class _Made:
     port: int
-    topic: str
-    fd: int
-    size: int
+    memory: Unfilled
     filled: int = 0  # bytes that came from an application elsewhere
+
+    @property
+    def size(self) -> int:
+        return self.memory.size
 
 
 class ApplicationLarges:
@@ -56,6 +60,7 @@ class ApplicationLarges:
         port = self._writer(wanted.port)
         assert port.writer is not None
         self._check_made()
+        self._larges.room.check(self)
         if self._making >= WAITING_MAX:
             raise ConfigError(f"{WAITING_MAX} large samples of one program wait for memory, the limit")
         spec = self._larges.spec_of(port.topic)
@@ -67,11 +72,11 @@ class ApplicationLarges:
         try:
             # It may wait for a sample of this application, whose pieces and hand-over are still to be read.
             with self._room.left():
-                fd = await self._larges.make(port.writer, self._user, spec, wanted.size,
-                                             min(wanted.timeout_ms / 1000, WAIT_S_MAX))
+                made = await self._larges.make(port.writer, self._user, spec, wanted.size,
+                                               min(wanted.timeout_ms / 1000, WAIT_S_MAX), self)
         finally:
             self._making -= 1
-        if fd is None:
+        if made is None:
             return pb.Reply(large=pb.LargeMade()), []
         try:
             if self.ended or self._ports.find(wanted.port) is not port:
@@ -80,11 +85,11 @@ class ApplicationLarges:
             if self._quota is not None:
                 self._quota.take_region(wanted.size)
         except SpindleError:
-            self._larges.give_up(port.topic, fd, wanted.size)
+            self._larges.give_up(made)
             raise
         self._number += 1
-        self._made[self._number] = _Made(wanted.port, port.topic, fd, wanted.size)
-        return pb.Reply(large=pb.LargeMade(number=self._number)), [fd]
+        self._made[self._number] = _Made(wanted.port, made)
+        return pb.Reply(large=pb.LargeMade(number=self._number)), [made.fd]
 
     def _check_made(self) -> None:
         if len(self._made) >= MADE_MAX:
@@ -97,7 +102,7 @@ class ApplicationLarges:
             raise SpindleError(f"a piece of {len(piece.content)} bytes at {piece.at} of a large sample of {made.size} "
                                f"bytes, of which {made.filled} have come")
         try:
-            write_whole(made.fd, piece.content, piece.at)
+            write_whole(made.memory.fd, piece.content, piece.at)
         except OSError as error:
             raise shortage(error, f"a large sample of {made.size} bytes") or SpindleError(str(error)) from error
         made.filled += len(piece.content)
@@ -123,7 +128,7 @@ class ApplicationLarges:
         del self._made[wanted.number]
         if self._quota is not None:
             self._quota.give_region(made.size)
-        self._larges.hand_over(port.writer, self._user, wanted.number, made.fd, made.size)
+        self._larges.hand_over(port.writer, self._user, wanted.number, made.memory)
         return pb.Reply(done=pb.Done()), []
 
     def drop(self, wanted: pb.DropLarge) -> tuple[pb.Reply, list[int]]:
@@ -153,7 +158,7 @@ class ApplicationLarges:
         made = self._made.pop(number)
         if self._quota is not None:
             self._quota.give_region(made.size)
-        self._larges.give_up(made.topic, made.fd, made.size)
+        self._larges.give_up(made.memory)
 
     def port_closed(self, number: int) -> None:
         """What its writer was filling goes."""

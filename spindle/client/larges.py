@@ -60,8 +60,8 @@ class LargeWriter:
             if time.monotonic() >= deadline:
                 late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their "
                                     "way are waiting for the group (a reader that keeps all and doesn't take holds "
-                                    "its writers back), or a program beside this node has yet to fill a loan that "
-                                    "takes it, or [topics] large_capacity is too small")
+                                    "its writers back), or a program of this node has yet to fill a loan that "
+                                    "takes it (30 s at most), or [topics] large_capacity is too small")
                 late.for_memory = True
                 raise late
 

@@ -8,7 +8,7 @@ Rules:
 - The order decides who waits for whom. A member that lacks the bytes of a sample delivers nothing behind it, and nobody
   else does; so bytes are brought in the order of the topics, and the first of a topic always has room.
 - Of one topic, samples of up to `large_capacity` bytes are on their way from this node's writers, or one that is
-  larger; whoever makes another waits, first come, first served.
+  larger; whoever makes another waits, first come, first served (large_room.py).
 - Bytes that came in vain are given up with the view: those of a sender that the new view doesn't have, if the order has
   not named them.
 - What a writer's sample has lain in is kept for its next ones for a while, up to `large_capacity` of a topic.
@@ -19,12 +19,10 @@ On the node's event loop.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import os
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +31,7 @@ from spindle.group.levels import Level
 from spindle.large import memory
 from spindle.large.spare import KEEP_S, Patience
 from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
+from spindle.topics.large_room import LargeRoom
 from spindle.topics.ports import WriterPort
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from spindle.large.spare import SpareMemory
     from spindle.large.store import Spare, Store
     from spindle.restart.pieces import Message
+    from spindle.topics.large_room import Unfilled
     from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
 
@@ -68,9 +68,8 @@ class LargeSamples:
         self.service: NodeLarge | None = None  # set before the node is a member
         self._next_id = secrets.randbits(64) or 1
         self._own: dict[int, tuple[str, int]] = {}  # of this node's writers, not delivered yet: topic and bytes, by id
-        self._room: dict[str, int] = {}  # bytes by topic: of these, and of those that are being made
+        self.room = LargeRoom(config.large_capacity)  # of these, and of those that are being made
         self._made = 0  # that are being filled
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # bytes that somebody waits for
         # Of unordered topics, which this node delivers before others have it: their writers, and how many messages of
         # these all members must have delivered before the sample may go; -1: it isn't delivered here.
         self._held: dict[int, tuple[WriterPort, int]] = {}
@@ -115,14 +114,15 @@ class LargeSamples:
         limit = self._config.large_sample_max
         return min(limit, JOURNAL_SAMPLE_MAX) if spec.level is Level.LOGGED else limit
 
-    async def make(self, port: WriterPort, user: int | None, spec: TopicSpec, size: int, timeout_s: float
-                   ) -> int | None:
+    async def make(self, port: WriterPort, user: int | None, spec: TopicSpec, size: int, timeout_s: float,
+                   holder: object) -> Unfilled | None:
         """Memory for a sample of this writer, of a program of this user (None: the node fills it), which counts for the
-        topic until hand_over() or give_up(): a descriptor, which must not be shared with anybody else; None if there
-        was no room in time. Raises TopicLimit, NoResources."""
+        topic until hand_over() or give_up(), or others need its room (LargeRoom; `holder` is the program); its
+        descriptor must not be shared with anybody else. None if there was no room in time. Raises TopicLimit,
+        NoResources."""
         self.check_size(spec, size)
         deadline = self._now_s() + timeout_s
-        if not await self._take_room(spec.name, size, timeout_s):
+        if not await self.room.take(spec.name, size, timeout_s, holder):
             return None
         try:
             if self._is_used_again(user):
@@ -133,10 +133,10 @@ class LargeSamples:
                                   f"({self._larges.count}); write on when some are delivered")
             fd = self._memory_for(port, user, size)
         except BaseException:
-            self._give_room(spec.name, size)
+            self.room.give(spec.name, size)
             raise
         self._made += 1
-        return fd
+        return self.room.begin(spec.name, size, holder, fd)
 
     async def _await_spare(self, port: WriterPort, size: int, deadline: float) -> None:
         """Waits for memory of an earlier sample, which readers may be about to let go of, for as long as the kernel
@@ -179,10 +179,16 @@ class LargeSamples:
         """What a program of this user fills is closed; else it is sealed at once, as others may have to get it so."""
         return self._is_trusted(user) and self._config.is_for_its_user_alone
 
-    def hand_over(self, port: WriterPort, user: int | None, number: int, fd: int, size: int) -> None:
+    def hand_over(self, port: WriterPort, user: int | None, number: int, filled: Unfilled) -> None:
         """The memory that a writer has filled goes into the order when its slot comes, which names it by `number`.
         Takes over the descriptor, and the room. Raises SampleUnfit (it is still mapped to be written), NoResources."""
         self._made -= 1
+        fd, size = filled.fd, filled.size
+        try:
+            self.room.filled(filled)
+        except NoResources:
+            os.close(fd)
+            raise
         try:
             if size >= memory.REUSED_MIN and self._is_used_again(user):
                 closed, again = memory.close(fd)
@@ -191,12 +197,12 @@ class LargeSamples:
             spare = self._spare_of(port.topic, port, size) if again else None
             large_id, entry = self._keep(closed, size, port.topic, spare)
         except BaseException:
-            self._give_room(port.topic, size)
+            self.room.give(port.topic, size)
             raise
         if not self._engine.hand_over_large(port.inbox, number, large_id, entry):
             self._larges.drop(large_id)
             self._store.drop(large_id)
-            self._give_room(port.topic, size)
+            self.room.give(port.topic, size)
             raise NoResources(f"topic {port.topic!r}: too many large samples wait at this node, or of this writer; "
                               "write on when some are delivered")
         self._own[large_id] = port.topic, size
@@ -213,11 +219,11 @@ class LargeSamples:
 
         return keep
 
-    def give_up(self, topic: str, fd: int, size: int) -> None:
+    def give_up(self, unfilled: Unfilled) -> None:
         """Memory that is not handed over."""
         self._made -= 1
-        os.close(fd)
-        self._give_room(topic, size)
+        os.close(unfilled.fd)
+        self.room.dropped(unfilled)
 
     def writer_ended(self, port: WriterPort) -> None:
         """What it handed over and never named in a slot goes; all else of it is delivered everywhere."""
@@ -289,50 +295,6 @@ class LargeSamples:
     def _spare(self) -> SpareMemory:
         assert self.service is not None
         return self.service.spare
-
-    # --- room
-
-    async def _take_room(self, topic: str, size: int, timeout_s: float) -> bool:
-        queue = self._waiting.get(topic)
-        if not queue and self._has_room(topic, size):
-            self._room[topic] = self._room.get(topic, 0) + size
-            return True
-        if timeout_s <= 0:
-            return False
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waits = (size, future)
-        self._waiting.setdefault(topic, deque()).append(waits)
-        try:
-            await asyncio.wait_for(asyncio.shield(future), timeout_s)
-            return True
-        except asyncio.TimeoutError:
-            return future.done() and not future.cancelled()
-        finally:
-            if not future.done():
-                future.cancel()
-                with contextlib.suppress(KeyError, ValueError):
-                    self._waiting[topic].remove(waits)
-                self._admit(topic)  # those behind it may fit
-
-    def _has_room(self, topic: str, size: int) -> bool:
-        used = self._room.get(topic, 0)
-        return used == 0 or used + size <= self._config.large_capacity
-
-    def _give_room(self, topic: str, size: int) -> None:
-        self._room[topic] -= size
-        self._admit(topic)
-
-    def _admit(self, topic: str) -> None:
-        queue = self._waiting.get(topic, deque())
-        while queue and self._has_room(topic, queue[0][0]):
-            size, future = queue.popleft()
-            if not future.done():
-                self._room[topic] = self._room.get(topic, 0) + size
-                future.set_result(None)
-        if not queue:
-            self._waiting.pop(topic, None)
-        if not self._room.get(topic):
-            self._room.pop(topic, None)
 
     # --- from other nodes
 
@@ -538,7 +500,7 @@ class LargeSamples:
         """Of an own one: it is on its way no more."""
         owned = self._own.pop(large_id, None)
         if owned is not None:
-            self._give_room(*owned)
+            self.room.give(*owned)
 
     def _forget(self, large_id: int) -> None:
         self._delivered(large_id)
@@ -568,10 +530,7 @@ class LargeSamples:
             self._sweep.cancel()
         for _, _, task in self._bringing.values():
             task.cancel()
-        for queue in self._waiting.values():
-            for _, future in queue:
-                if not future.done():
-                    future.set_exception(NoResources("the node stops"))
+        self.room.stop()
 
     def status(self) -> dict[str, Any]:
         """Fit for JSON."""
@@ -579,4 +538,4 @@ class LargeSamples:
         over_tcp, over_rdma = self.service.bytes_read if self.service is not None else (0, 0)
         return {"bytes": self._store.bytes_held if here else 0, "samples": len(self._store.ids()) if here else 0,
                 "spare_bytes": self._spare.bytes_kept if here else 0, "bringing": len(self._bringing),
-                "on_the_way": sum(self._room.values()), "read_over_tcp": over_tcp, "read_over_rdma": over_rdma}
+                "on_the_way": self.room.used, "read_over_tcp": over_tcp, "read_over_rdma": over_rdma}

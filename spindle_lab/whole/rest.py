@@ -71,7 +71,7 @@ def _of_topics(node: Node) -> Iterator[tuple[str, object]]:
     names = {one.spec.name for one in view.topics}
     yield "large samples", [hex(one) for one in node.large.store.ids()
                             if (held := node.large.store.find(one)) is not None and held.topic in names]
-    yield "large samples on their way", [*table.larges._own, *table.larges._room, *table.larges._bringing]
+    yield "large samples on their way", [*table.larges._own, *table.larges.room._used, *table.larges._bringing]
     yield "memory of large samples for the next ones", node.large.spare.bytes_kept
     # A wish that the view fulfils is kept until the next view: an older one may still be on its way to the leader.
     yield "wishes of its own", [

@@ -6,8 +6,11 @@ Method: embedded nodes, two of them where the second must get the bytes of the f
 in common shows by what is written through an old view, or by where an array lies.
 """
 
+import asyncio
+import contextlib
 import gc
 import os
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -412,6 +415,50 @@ def test_who_waits_for_the_memory_of_a_loan_hears_of_that() -> None:
             with pytest.raises(DDSTimeout, match="has yet to fill a loan that takes it"):
                 writer.write(bytes(600_000))
             data[:] = bytes(1 << 20)
+
+
+@contextlib.contextmanager
+def served(config):
+    """A node as of a daemon, in this process."""
+    from spindle.service.daemon import serve
+
+    ready, ended = threading.Event(), []
+
+    async def body():
+        stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+        ended.append(lambda: loop.call_soon_threadsafe(stopping.set))
+        await serve(config, stopping, lambda _: ready.set())
+
+    thread = threading.Thread(target=lambda: asyncio.run(body()))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield
+    finally:
+        ended[0]()
+        thread.join()
+
+
+def test_a_program_that_does_not_fill_its_loan_keeps_others_waiting_for_a_while(monkeypatch) -> None:
+    """It hears of it when it wants another one; what it writes after all counts, as there is room again."""
+    from spindle.config.settings import NodeConfig
+    from spindle.topics import large_room
+
+    monkeypatch.setattr(large_room, "FILL_S", 0.2)
+    with served(NodeConfig(large_capacity=1 << 20, domain_id=67)), DomainParticipant(67) as one, \
+            DomainParticipant(67) as other:
+        qos = Qos(Policy.Reliability.Reliable(LONG), Policy.History.KeepAll)
+        slow, its_other, writer = (DataWriter(each, Topic(each, "t", bytes, qos)) for each in (one, one, other))
+        reader = DataReader(other, Topic(other, "t", bytes, qos))
+        with slow.loan(1 << 20) as data:
+            writer.write(bytes(600_000))
+            writer.write(bytes(400_000))
+            with pytest.raises(DDSException, match="write it, or give it back, before the next one"):
+                its_other.write(bytes(100_000))
+            data[:] = bytes(1 << 20)
+            assert [len(one) for one in take(reader, 2)] == [600_000, 400_000]
+        its_other.write(bytes(100_000))
+        assert [len(one) for one in take(reader, 2)] == [1 << 20, 100_000]
 
 
 def test_memory_that_is_not_free_in_time_says_so() -> None:

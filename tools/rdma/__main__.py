@@ -55,7 +55,7 @@ MODULES = (
     "spindle_lab.bench.app_node", "spindle_lab.bench.core_loops", "spindle_core.fabric.verbs",
     "spindle_core.fabric.mixed", "spindle_core.fabric.verbs_pairs", "spindle_core.fabric.regions.verbs",
     "spindle.links", "spindle.client.embedding", "spindle.pool.pooling", "spindle.large.blocks", "dds",
-    "tests.spindle.ports",
+    "tests.spindle.ports", "tests.spindle.large.group",
 )
 
 
@@ -114,6 +114,9 @@ def judge_group(name: str, guests: list[Guest]) -> str:
             return f"guest {guest.node}: not over verbs, or not so far"
         if survives and (guest.status(name) != 0 or not guest.says("done")):
             return f"guest {guest.node}: has not survived"
+        landed = [int(line.split()[3]) for line in guest.lines if line.startswith("large sample ")]
+        if len(landed) != (0, 2, 1)[guest.node] or (guest.node == 1 and not landed[-1]):
+            return f"guest {guest.node}: large samples did not come, or not over RDMA"
         if not survives and not guest.killed:
             return f"guest {guest.node}: was not cut off"
     orders = [[line for line in guest.lines if line.startswith("order ")] for guest in guests]
@@ -186,7 +189,7 @@ STEPS = (
         400, judge_status, share="b",
     ),
     Step(
-        "group", "three nodes on three guests; the power of one is cut, the others go on",
+        "group", "three nodes on three guests, large samples; the power of one is cut, the others go on",
         (f"{python('python')} tools/rdma/group.py",) * 3,
         180, judge_group, kill=(2, "cut my power"),
     ),

@@ -1,8 +1,9 @@
 """One node of a group that has a guest for each, over verbs alone: what `make rdma-test` runs on every guest.
 
-All write, all read, and print a digest of the order in which it came: alike everywhere. Then the power of the last
-guest is cut, as soon as it says that it has seen all; the others must go on without it, and agree on what they write
-then.
+All write, all read, and print a digest of the order in which it came: alike everywhere. A large sample goes from the
+first guest to the second, and from that to the third while it comes. Then the power of the last guest is cut, when it
+has seen all, and while the second one reads a large sample of it, which goes on with the first one; the others must go
+on without it, and agree on what they write then.
 
 NODE, NODES and PEERS are as guests.py says.
 """
@@ -24,10 +25,13 @@ from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
+from tests.spindle.large.group import bring, pattern, sealed
 from tests.spindle.ports import reader_of, writer_of
 
 PORT = 7411
 FIRST, SECOND = 200, 100
+RELAYED, CUT = 7, 8  # ids of large samples
+SIZES = {RELAYED: (9 << 20) + 5, CUT: 96 << 20}  # bytes
 PATIENCE_S = 60.0
 
 
@@ -57,6 +61,15 @@ async def read(reader: Any, count: int) -> list[bytes]:
     return got
 
 
+async def large(node: Any, large_id: int, sources: list[int]) -> None:
+    """Reads a large sample over RDMA."""
+    before = node.large_samples.status()["read_over_rdma"]
+    got = await bring(node, large_id, SIZES[large_id], sources)
+    if got != pattern(SIZES[large_id], large_id):
+        raise SystemExit(f"large sample {large_id} is not what it was")
+    say(f"large sample {large_id}: {node.large_samples.status()['read_over_rdma'] - before} bytes over RDMA")
+
+
 def digest(messages: list[bytes]) -> str:
     whole = hashlib.sha256()
     for message in messages:
@@ -75,6 +88,11 @@ async def main() -> None:
     await node.start()
     await until(lambda: len(node.view().node_ids) == len(everybody), "all nodes in one view")
     say("together")
+    for large_id in (RELAYED, CUT):
+        if mine == 0 or (mine == last and large_id == CUT):
+            node.large.store.put(large_id, sealed(pattern(SIZES[large_id], large_id)), SIZES[large_id], "t")
+    if mine:
+        await large(node, RELAYED, list(range(mine, 0, -1)))
     if mine == 0:
         await node.declare_topic(TopicSpec("t", level=Level.ATOMIC, size_max=4000))
     await until(lambda: any(topic.spec.name == "t" for topic in node.topics()), "the topic")
@@ -88,8 +106,12 @@ async def main() -> None:
     another = 1 if node.engine.epoch.my_rank == 0 else 0  # ranks are by age, and who comes first isn't certain
     say(f"fabric {fabric.part_of(another)} {fabric.parts['verbs'].statistics()}")
     if mine == last:
+        givers = node.large.ways._givers  # type: ignore[union-attr]
+        await until(lambda: any(giver._on_the_way for giver in givers.values()), "somebody reads of it")
         say("cut my power")
         await asyncio.sleep(10 * PATIENCE_S)
+    if mine == 1:
+        await large(node, CUT, [last + 1, 1])
     begun = time.monotonic()
     await until(lambda: len(node.view().node_ids) == len(everybody) - 1, "the view without the one that was cut off")
     say(f"without it after {time.monotonic() - begun:.1f} s")
