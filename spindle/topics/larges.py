@@ -19,6 +19,7 @@ On the node's event loop.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import math
 import os
@@ -31,7 +32,6 @@ from spindle.group.levels import Level
 from spindle.large import memory
 from spindle.large.spare import KEEP_S, Patience
 from spindle.restart.pieces import ENTRY_SIZE, JOURNAL_SAMPLE_MAX, entry_id
-from spindle.topics.large_room import LargeRoom
 from spindle.topics.ports import WriterPort
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from spindle.large.spare import SpareMemory
     from spindle.large.store import Spare, Store
     from spindle.restart.pieces import Message
-    from spindle.topics.large_room import Unfilled
+    from spindle.topics.large_room import LargeRoom, Unfilled
     from spindle_core.delivery import DeliveryLog
     from spindle_core.engine import Engine
 
@@ -68,7 +68,6 @@ class LargeSamples:
         self.service: NodeLarge | None = None  # set before the node is a member
         self._next_id = secrets.randbits(64) or 1
         self._own: dict[int, tuple[str, int]] = {}  # of this node's writers, not delivered yet: topic and bytes, by id
-        self.room = LargeRoom(config.large_capacity)  # of these, and of those that are being made
         self._made = 0  # that are being filled
         # Of unordered topics, which this node delivers before others have it: their writers, and how many messages of
         # these all members must have delivered before the sample may go; -1: it isn't delivered here.
@@ -83,6 +82,13 @@ class LargeSamples:
         self._stopped = False
 
     # --- from writers of this node
+
+    @functools.cached_property
+    def room(self) -> LargeRoom:
+        """Of those that are on their way, and that are being made."""
+        from spindle.topics.large_room import LargeRoom  # a node that makes none does without
+
+        return LargeRoom(self._config.large_capacity)
 
     def new_id(self) -> int:
         """Of a sample, different from all others of the group."""
@@ -530,7 +536,8 @@ class LargeSamples:
             self._sweep.cancel()
         for _, _, task in self._bringing.values():
             task.cancel()
-        self.room.stop()
+        if "room" in vars(self):
+            self.room.stop()
 
     def status(self) -> dict[str, Any]:
         """Fit for JSON."""
