@@ -134,7 +134,7 @@ class Giver:
                 self._take_questions()
                 self._tell_what_landed()
                 self._looking = True
-                wanted = self._next() if self._blocks is None or not self._ready or self._blocks.room else None
+                wanted = self._next(self._blocks is None or not self._ready or self._blocks.room > 0)
                 if wanted is not None:
                     self._looking = False
                     self._give(wanted)
@@ -237,8 +237,9 @@ class Giver:
             else:
                 known.let_go()
 
-    def _next(self) -> _Wanted | None:
-        """The first one of which something can be sent; those that can't be had any more are told so."""
+    def _next(self, has_room: bool) -> _Wanted | None:
+        """The first one of which something can be sent, if there is room for it; those that can't be had any more are
+        told so, also while there is none."""
         for wanted in tuple(self._wanted):
             if wanted.at == wanted.size and self._on_the_way:
                 continue  # its last blocks have to land
@@ -255,7 +256,7 @@ class Giver:
                                      f"{wanted.size}")
             elif source.ended:
                 self._refuse(wanted, source.ended)
-            elif source.reached > wanted.at:
+            elif source.reached > wanted.at and has_room:
                 return wanted
         return None
 

@@ -27,6 +27,7 @@ from spindle.large.pieces import (
     ADDRESS,
     CARD_MAX,
     DATA,
+    DELIVERED,
     LACKING,
     LANDED,
     LANDING,
@@ -282,6 +283,21 @@ def test_it_waits_for_room_and_sleeps_meanwhile(asker: Asker) -> None:
         got += content
     assert got == pattern(MANY)
     wait_until(lambda: not asker.giver._wanted)
+
+
+def test_what_can_not_be_had_is_said_though_there_is_no_room(asker: Asker) -> None:
+    asker.store.put(7, sealed(pattern(MANY)), MANY, "images")
+    asker.begin()
+    asker.say(WANT, 1, MANY)
+    for at in range(0, SIZE, BLOCK):
+        asker.piece(1, at)
+    asker.sock.sendall(QUESTION.pack(WANT, DELIVERED, 2, 99, 100, 0))
+    what, _, number, _, why = asker.answer()
+    assert (what, number, why) == (LACKING, 2, b"it hasn't heard of it")
+    wait_until(lambda: len(asker.giver._wanted) == 1)
+    assert asker.giver._pause_ms() is None  # it sleeps until blocks are taken out
+    asker.say(TAKEN, BLOCKS)
+    asker.piece(1, SIZE)
 
 
 def test_what_has_not_landed_comes_over_the_connection(ways: Ways, asker: Asker) -> None:
