@@ -8,52 +8,24 @@ each with a runtime directory of its own, so that they reach each other over the
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from spindle.config.settings import NodeConfig
 from spindle.large.reader import Reader
 from spindle.large.routes import BLOCK
 from spindle.node.node import Node
 from spindle.pool.service import NodeLinks
 from tests.spindle.large.group import TOPIC, bring, pattern, sealed
+from tests.spindle.on_guest import group, until
 from tests.spindle_core.fabric.verbs_peers import needs_verbs
 from tests.spindle_core.links.test_verbs import queue_pairs
 
 pytestmark = needs_verbs
 
-BOUND_S = 60.0
-HOST = "10.77.0.1"  # of the guest
 SIZE = 37 * BLOCK + 5
-
-
-@contextlib.asynccontextmanager
-async def group(directory: Path, n: int) -> AsyncIterator[list[Node]]:
-    contacts = tuple(f"{HOST}:{7440 + k}" for k in range(n))
-    nodes = []
-    for k in range(n):
-        (directory / str(k)).mkdir()
-        nodes.append(Node(NodeConfig(
-            runtime_dir=directory / str(k), node_id=k + 1, listen=contacts[k], contacts=contacts, plain=True,
-            fabric="verbs", join_timeout_s=BOUND_S, suspect_timeout_s=2.0)))
-    try:
-        await asyncio.gather(*[node.start() for node in nodes])
-        await until(lambda: all(len(node.view().node_ids) == n for node in nodes))
-        yield nodes
-    finally:
-        await asyncio.gather(*[node.stop() for node in nodes])
-
-
-async def until(condition: Any) -> None:
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.001)
-
-    await asyncio.wait_for(look(), BOUND_S)
+SUSPECT_TIMEOUT_S = 2.0
 
 
 def put(node: Node, number: int) -> bytes:
@@ -84,7 +56,7 @@ def test_the_bytes_go_over_the_device(tmp_path: Path) -> None:
     """One queue pair at each end, which goes with the connection; no byte by TCP."""
 
     async def run() -> None:
-        async with group(tmp_path, 2) as (one, two):
+        async with group(tmp_path, 2, SUSPECT_TIMEOUT_S) as (one, two):
             before = queue_pairs()
             await ready(two, one)
             assert queue_pairs() == before + 2
@@ -106,7 +78,7 @@ def test_what_comes_is_passed_on_while_it_comes(tmp_path: Path) -> None:
     """A chain of three, each of which reads from the one before it."""
 
     async def run() -> None:
-        async with group(tmp_path, 3) as (one, two, three):
+        async with group(tmp_path, 3, SUSPECT_TIMEOUT_S) as (one, two, three):
             await ready(two, one)
             await ready(three, two)
             found = [read(two)[1], read(three)[1]]
@@ -122,7 +94,7 @@ def test_a_way_that_breaks_under_a_sample(tmp_path: Path) -> None:
     """The reader's end is broken: who gives finds out when its device has tried long enough, and goes on over TCP."""
 
     async def run() -> None:
-        async with group(tmp_path, 2) as (one, two):
+        async with group(tmp_path, 2, SUSPECT_TIMEOUT_S) as (one, two):
             await ready(two, one)
             by_rdma = read(two)[1]
             content = put(one, 1)
@@ -150,7 +122,7 @@ def test_a_device_that_has_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return make(links, *arguments, **bounds)
 
     async def run() -> None:
-        async with group(tmp_path, 2) as (one, two):
+        async with group(tmp_path, 2, SUSPECT_TIMEOUT_S) as (one, two):
             monkeypatch.setattr(NodeLinks, "_make_rdma", fail)
             before = queue_pairs()
             content = put(one, 1)

@@ -8,46 +8,16 @@ are the step `views`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-from spindle.config.settings import NodeConfig
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
+from tests.spindle.on_guest import group, until
 from tests.spindle.ports import reader_of, writer_of
 from tests.spindle_core.fabric.verbs_peers import needs_verbs
 
 pytestmark = needs_verbs
-
-BOUND_S = 60.0
-HOST = "10.77.0.1"  # of the guest
-
-
-@contextlib.asynccontextmanager
-async def group(directory: Path, n: int) -> AsyncIterator[list[Node]]:
-    contacts = tuple(f"{HOST}:{7420 + k}" for k in range(n))
-    nodes = []
-    for k in range(n):
-        (directory / str(k)).mkdir()
-        nodes.append(Node(NodeConfig(
-            runtime_dir=directory / str(k), node_id=k + 1, listen=contacts[k], contacts=contacts, plain=True,
-            fabric="verbs", join_timeout_s=BOUND_S, suspect_timeout_s=8.0)))
-    try:
-        await asyncio.gather(*[node.start() for node in nodes])
-        await until(lambda: all(len(node.view().node_ids) == n for node in nodes))
-        yield nodes
-    finally:
-        await asyncio.gather(*[node.stop() for node in nodes])
-
-
-async def until(condition) -> None:  # type: ignore[no-untyped-def]
-    async def look() -> None:
-        while not condition():
-            await asyncio.sleep(0.01)
-
-    await asyncio.wait_for(look(), BOUND_S)
 
 
 async def exchange(nodes: list[Node], topic: str) -> None:

@@ -18,36 +18,26 @@ import pytest
 
 from spindle.client import embed
 from spindle.client.session import Session
-from spindle.config.settings import NodeConfig
 from spindle.errors import LinkError
 from spindle.links import Links
 from spindle.pool.lives import node_of
 from spindle.pool.pooling import Pooling
+from tests.spindle.on_guest import BOUND_S, config_of
 from tests.spindle_core.fabric.verbs_peers import needs_verbs
 from tests.spindle_core.links.test_verbs import packets, queue_pairs
 from tests.support import wait_until
 
 pytestmark = needs_verbs
 
-BOUND_S = 60.0
-HOST = "10.77.0.1"  # of the guest
 READS = 500
 ADDS = 300
-
-
-def config(directory: Path, number: int, of: int) -> NodeConfig:
-    own = directory / str(number)
-    own.mkdir(exist_ok=True)
-    contacts = tuple(f"{HOST}:{7430 + k}" for k in range(1, of + 1))
-    return NodeConfig(runtime_dir=own, node_id=number, listen=contacts[number - 1], contacts=contacts, plain=True,
-                      fabric="verbs", join_timeout_s=BOUND_S, suspect_timeout_s=8.0)
 
 
 @contextmanager
 def group(directory: Path, of: int = 2) -> Iterator[dict[int, Session]]:
     with ExitStack() as stack:
         with ThreadPoolExecutor(of) as starting:
-            made = list(starting.map(lambda k: embed(config=config(directory, k, of)), range(1, of + 1)))
+            made = list(starting.map(lambda k: embed(config=config_of(directory, k, of)), range(1, of + 1)))
         for session in made:
             stack.enter_context(session)
         yield {session.node_id: session for session in made}
@@ -189,7 +179,7 @@ def test_a_node_that_is_started_anew_is_reached_anew(tmp_path: Path, pools: list
             seen.read(0, 8)
         assert error.value.status == "cut"
         link.close()
-        with embed(config=config(tmp_path, 3, 3)) as again:
+        with embed(config=config_of(tmp_path, 3, 3)) as again:
             Links(again).offer("second", 64)
             with one.open(3) as other:
                 asked = work_requests(pools)
