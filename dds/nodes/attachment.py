@@ -44,7 +44,7 @@ class Link(Protocol):
     error: DDSException | None
 
     def switch(self, session: Session) -> None: ...
-    def fail(self, error: DDSException) -> None: ...
+    def fail(self, error: DDSException, passes: bool) -> None: ...
     def wake(self) -> None: ...
     def turned(self) -> None: ...
 
@@ -253,8 +253,9 @@ class Attachment:
             except (ConnectionError, TimeoutError):
                 raise
             except Exception as error:
-                link.fail(translate(error, f"topic {link.spec.name!r} at node {session.node_id}"))
-                if isinstance(error, (JournalError, NoResources)):
+                passes = isinstance(error, (JournalError, NoResources))
+                link.fail(translate(error, f"topic {link.spec.name!r} at node {session.node_id}"), passes)
+                if passes:
                     lacking.append(link)
         return lacking
 

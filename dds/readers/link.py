@@ -131,8 +131,9 @@ class ReaderLink(LogSource):
                 reader._hears_of_ends(self.handle.ends, self.log.next_view)
         self._count(continued)
 
-    def fail(self, error: DDSException) -> None:
-        self.error = error
+    def fail(self, error: DDSException, passes: bool) -> None:
+        """It isn't open at the next node; if that `passes`, it may be later."""
+        self.error, self.error_passes = error, passes
         self.wake()
 
     def wake(self) -> None:

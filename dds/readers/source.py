@@ -154,12 +154,13 @@ class LogSource:
     gap_at  index of the message in front of which others are missing that nobody has told of; NEVER = there is none
     breaks  how often what comes does not follow, for certain, what had come, and nothing else
     error   why no later node serves this reader; None = one may
+    error_passes  one may all the same, later
     status  how often another node went on serving it
     """
 
     __slots__ = ("_before_index", "_before_lost", "_before_said_ns", "_closed", "_hub", "_is_turning", "_later",
-                 "_logs_lock", "_overtaken", "_seen_lost", "_supply", "_taker", "_topic", "breaks", "error", "gap_at",
-                 "handle", "log", "newest", "status")
+                 "_logs_lock", "_overtaken", "_seen_lost", "_supply", "_taker", "_topic", "breaks", "error",
+                 "error_passes", "gap_at", "handle", "log", "newest", "status")
 
     def __init__(self, handle: NodesLog, taker: Callable[[], Taker | None], hub: Hub, supply: Supply,
                  topic: str) -> None:
@@ -168,6 +169,7 @@ class LogSource:
         self.gap_at = NEVER
         self.breaks = 0
         self.error: DDSException | None = None
+        self.error_passes = False
         self.status = ReattachedStatus()
         self._taker = taker
         self._hub = hub
@@ -335,6 +337,8 @@ class LogSource:
         here. True if there is something."""
         taker = self._taker()
         if taker is None or self._later or self.hopeful or not self.log.is_gone:
+            return False
+        if self.error_passes and self._supply.hopeful:
             return False
         with taker._lock:
             return self.log.read_on()

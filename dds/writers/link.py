@@ -149,7 +149,8 @@ class WriterLink:
             self._endpoint, self._farewell = before
             raise
 
-    def fail(self, error: DDSException) -> None:
+    def fail(self, error: DDSException, passes: bool) -> None:
+        """It isn't open at the next node; if that `passes`, it may be later."""
         self.error = error
         self.wake()
 

@@ -204,6 +204,36 @@ def test_large_samples_that_a_reader_has_not_opened_come_from_the_next_node(runt
         assert reader.get_sample_lost_status().total_count == reader.get_reattached_status().gap_count == 0
 
 
+def test_large_samples_are_not_lost_while_the_next_node_has_no_room_for_their_reader(runtime_dir, monkeypatch):
+    """Goal: it keeps its place in front of them. Method: opening a reader fails there until the test says."""
+    full, opens = True, ReaderLink._open_behind
+
+    def open_behind(link, *rest):
+        if full:
+            raise JournalError("no space left on the disk")
+        return opens(link, *rest)
+
+    monkeypatch.setattr(ReaderLink, "_open_behind", open_behind)
+    with daemons(runtime_dir, 2) as nodes, DomainParticipant(reattach=True) as participant, \
+            DomainParticipant(node_id=2) as other:
+        reader = DataReader(participant, Topic(participant, "topic", bytes, qos=VOLATILE))
+        writer = DataWriter(other, Topic(other, "topic", bytes, qos=VOLATILE))
+        samples = [b"%d" % n + bytes(100_000 * (n % 2)) for n in range(6)]
+        for one in samples:
+            writer.write(one)
+        assert writer.wait_for_acks(LONG) and participant.session.node_id == 1
+        wait_until(lambda: reader._source.log.pending == 6)
+        nodes[0].kill()
+        wait_until(lambda: participant.get_node_status().reattached_count == 1)
+        assert reader.take(9) == samples[:1]
+        with pytest.raises(DDSException, match="no space left on the disk"):
+            reader.take(9)
+        full = False
+        wait_until(lambda: reader._source.error is None)
+        assert [*itertools.islice(reader.take_iter(timeout=LONG), 5)] == samples[1:]
+        assert reader.get_sample_lost_status().total_count == reader.get_reattached_status().gap_count == 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["take", "iterate", "batch", "read", "keep last", "listener", "waitset", "async"])
 def test_a_reader_goes_on_in_order_whatever_way_it_reads(group, how):
