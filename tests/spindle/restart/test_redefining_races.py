@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,10 @@ import pytest
 from spindle.errors import TopicInUse, TopicMismatch
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
-from spindle.journal import Journal
+from spindle.journal.files import OsFiles
+from spindle.journal.live import JournalFile
 from spindle.node.node import Node
+from spindle.restart.questions import Questions
 from tests.spindle.node.test_node import Group, take, until, with_group, write
 from tests.spindle.ports import reader_of, writer_of
 from tests.spindle.stand_in import StandInNode
@@ -37,24 +39,43 @@ async def written(node: Node, spec: TopicSpec, *payloads: bytes) -> None:
 def test_a_journal_that_is_still_being_closed_is_waited_for(
         runtime_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is that of the topic which was given up, and the node has forgotten that topic by then."""
-    close = Journal.close
+    close, retired, lock = JournalFile.close, Questions.retired, OsFiles.lock
+    wanted = threading.Event()  # by whoever opens the topic anew
+    refused = threading.Event()  # who has not waited
 
-    def slowly(journal: Journal) -> None:
-        time.sleep(0.5)
-        close(journal)
+    def slowly(file: JournalFile) -> None:
+        wanted.wait(10.0)
+        refused.wait(1.0)
+        close(file)
+
+    def locks(files: OsFiles, path: Path) -> int | None:
+        handle = lock(files, path)
+        if handle is None:
+            refused.set()
+        return handle
+
+    async def wants(questions: Questions, topic: str) -> None:
+        if questions.node_id == 1 and declared:
+            wanted.set()
+        await retired(questions, topic)
+
+    declared = []
 
     @with_group
     async def run(group: Group) -> None:
         one, two = [await group.start(journal_dir=tmp_path / str(n)) for n in (1, 2)]
         with monkeypatch.context() as patched:
-            patched.setattr(Journal, "close", slowly)
+            patched.setattr(JournalFile, "close", slowly)
+            patched.setattr(Questions, "retired", wants)
+            patched.setattr(OsFiles, "lock", locks)
             await written(one, OLD, b"old")
             await two.delete_topic("log", renews=True)
-            await one.declare_topic(NEW)
+            declared.append(await one.declare_topic(NEW))
             reader = await one.open_reader("log", keep_all=True, from_history=True)
+            wanted.set()
             await write(writer_of(one, await one.open_writer("log")), b"new")
             assert await take(reader_of(one, reader), 1) == [b"new"]
-        assert list((tmp_path / "1").glob("*.aside"))
+        assert list((tmp_path / "1").glob("*.aside")) and not refused.is_set()
 
     run(runtime_dir)
 
