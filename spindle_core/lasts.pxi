@@ -76,7 +76,7 @@ cdef void drop_sample(lasts_t *l, uint32_t at) noexcept nogil:
     unlink_sample(l, at)
     i.unleft -= x.left == 0
     unlink_of_writer(l, at)
-    if l.ranked and x.left and x.left == i.ended:
+    if x.left and x.left == i.ended:
         look_ended(l, x.instance)
     release_end(l, x.left)
     release_end(l, x.yields)

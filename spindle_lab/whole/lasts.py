@@ -286,7 +286,7 @@ class Lasts:
         """Whose end has ended the key, of that something must be kept there; else the next one has."""
         key = self._keys[number]
         ended = key.ended
-        if not self._ranks or ended is None or not self._ends_all(ended) or any(
+        if ended is None or not self._ends_all(ended) or any(
                 one.left is ended for one in [*key.samples, *key.others]):
             return
         following = [one.left for one in key.samples

@@ -295,6 +295,20 @@ def test_an_end_whose_sample_makes_room_for_it_ends_the_key_all_the_same() -> No
     assert topic.keys[:2] == [1, 2] and topic.figures["given_up"] == topic.figures["over"] == 1
 
 
+def test_the_end_of_a_writer_ends_no_key_in_which_nothing_of_it_is_kept() -> None:
+    """Who is given the table couldn't know of which keys it was the end."""
+    limits = {"depth": 0, "samples_max": 2, "cleanup_ns": S}
+    topic, joiner = Topic(**limits), log_of(spec_of(**limits))
+    topic.say(1, writer=1)
+    topic.say(1, writer=2)
+    topic.say(0, OF_WRITER | OVER, writer=1, size=0)
+    topic.say(2, writer=3)  # takes the place of what writer 1 has said
+    assert [(one.key, one.tag) for one in topic.kept] == [(1, 0), (2, 0)]
+    give(topic.log, joiner)
+    topic.say(1, LEAVES, writer=2)
+    assert topic.log.table_over() == []
+
+
 # --- the delay
 
 def test_without_a_delay_a_key_goes_at_once() -> None:
