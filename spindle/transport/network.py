@@ -10,6 +10,8 @@ Rules:
   then the acceptor proves the same. A token is good for one connection. So a data connection belongs to two
   authenticated members, one view and one ballot, and a captured hello is worth nothing later.
 - At most INTRODUCING_MAX connections are in introductions at once, each for `handshake_timeout_s` at most.
+- Where a life of a node has proved to be, further data connections to it go without asking what its name stands for:
+  each view has some, and a group that runs must not depend on a name server that answers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.config.keys import split_address
@@ -58,6 +60,8 @@ UNANSWERED_MS_MIN = 10_000  # what was sent and isn't acknowledged by then ends 
 RESEND_MS_MAX = 1000  # between attempts to send again, where the kernel can be told so
 TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.15 has the second one
 LOG = logging.getLogger("spindle.node")
+
+Place = tuple[int, Any]  # the family and the address of a socket
 
 _HELLO = struct.Struct("<4sHHIIQIIQQQ")  # without its proof
 _PROOF_BYTES = 32
@@ -110,6 +114,7 @@ class Network:
         self._reminder: asyncio.TimerHandle | None = None
         self._introducing: set[asyncio.Task[None]] = set()
         self._trust = Trust.of(config)
+        self._places: dict[int, tuple[int, Place]] = {}  # by node id: a life of it, and where that has proved to be
         self.endpoint = ""  # host:port, for others
         self.short: NoResources | None = None  # why the last connection that came in could not be taken
 
@@ -262,9 +267,10 @@ class Network:
         """As the function of this name."""
         return await _introduced(await self._connect(address, timeout_s), address, self._trust, timeout_s)
 
-    async def data(self, address: str, hello: DataHello, token: bytes, timeout_s: float) -> int:
-        """The descriptor of a data connection. Raises ConnectionEnded."""
-        sock = await self._connect(address, timeout_s)
+    async def data(self, address: str, hello: DataHello, incarnation: int, token: bytes, timeout_s: float) -> int:
+        """The descriptor of a data connection to this life of the node. Raises ConnectionEnded."""
+        life, place = self._places.get(hello.to_node_id, (-1, None))
+        sock = await self._connect(address, timeout_s, place if life == incarnation else None)
         packed = hello.pack()
         try:
             loop = asyncio.get_running_loop()
@@ -273,6 +279,7 @@ class Network:
             proof = _proof(token, b"accept", packed)
             if answer[:4] != _ACCEPTED or not hmac.compare_digest(answer[4:], proof):
                 raise ConnectionEnded(f"node {hello.to_node_id} at {address} does not expect this data connection")
+            self._places[hello.to_node_id] = incarnation, (sock.family, sock.getpeername())
             self._protect(sock, token, packed, server_side=False)
         except (asyncio.TimeoutError, TimeoutError):
             sock.close()
@@ -293,8 +300,8 @@ class Network:
 
             protect(sock, _proof(token, b"keys", packed), server_side)
 
-    async def _connect(self, address: str, timeout_s: float) -> socket.socket:
-        return await _connected(address, timeout_s, self._config.suspect_timeout_s)
+    async def _connect(self, address: str, timeout_s: float, place: Place | None = None) -> socket.socket:
+        return await _connected(address, timeout_s, self._config.suspect_timeout_s, place)
 
     # --- ending
 
@@ -341,15 +348,21 @@ async def _introduced(sock: socket.socket, address: str, trust: Trust, timeout_s
         raise
 
 
-async def _connected(address: str, timeout_s: float, suspect_timeout_s: float) -> socket.socket:
-    """Raises ConnectionEnded if nobody is there, or whoever is does not answer; NoResources."""
+async def _connected(address: str, timeout_s: float, suspect_timeout_s: float,
+                     place: Place | None = None) -> socket.socket:
+    """To `place`, where it is known, else to what the address stands for. Raises ConnectionEnded if nobody is there, or
+    whoever is does not answer; NoResources."""
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
     problem: Any = "its name has no address"
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
+    found: Sequence[tuple[int, int, int, str, Any]]
+    if place is not None:
+        found = [(place[0], socket.SOCK_STREAM, 0, "", place[1])]
+    else:
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
     for family, kind, protocol, _, where in found:
         try:
             sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)

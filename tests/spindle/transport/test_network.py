@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -393,7 +393,7 @@ def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
         server.bind()
         server.serve()
         client = network(config)
-        fd = await client.data(server.endpoint, hello, token, 5.0)
+        fd = await client.data(server.endpoint, hello, 1, token, 5.0)
         assert came[0][0] == hello
         ours, theirs = socket.socket(fileno=fd), socket.socket(fileno=came[0][1])
         for end in (ours, theirs):
@@ -405,12 +405,38 @@ def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
         for field in dataclasses.fields(hello):
             other = dataclasses.replace(hello, **{field.name: getattr(hello, field.name) + 1})
             with pytest.raises(ConnectionEnded, match="does not expect"):
-                await client.data(server.endpoint, other, token, 5.0)
+                await client.data(server.endpoint, other, 1, token, 5.0)
         with pytest.raises(ConnectionEnded, match="does not expect"):
-            await client.data(server.endpoint, hello, bytes(32), 5.0)
+            await client.data(server.endpoint, hello, 1, bytes(32), 5.0)
         server.close()
         with pytest.raises(ConnectionEnded, match="cannot be reached"):
-            await client.data(server.endpoint, hello, token, 5.0)
+            await client.data(server.endpoint, hello, 1, token, 5.0)
+
+    asyncio.run(body())
+
+
+def test_another_life_of_a_node_is_looked_for_where_its_name_leads_by_then(runtime_dir: Path) -> None:
+    hello, token = DataHello(0, 2, 77, 1, 5, 6, 7), bytes(range(32))
+
+    async def body() -> None:
+        config = NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0")
+        at: list[int] = []
+
+        def came(place: int, fd: int) -> None:
+            at.append(place)
+            os.close(fd)
+
+        hosts = [network(config, token_for=lambda said: token, on_data=lambda said, fd, place=place: came(place, fd))
+                 for place in range(2)]
+        for host in hosts:
+            host.bind()
+            host.serve()
+        client = network(config)
+        for host, life in ((0, 1), (1, 1), (1, 2), (1, 2)):
+            os.close(await client.data(hosts[host].endpoint, hello, life, token, 5.0))
+        assert at == [0, 0, 1, 1], "a life stays where it is"
+        for host_network in hosts:
+            host_network.close()
 
     asyncio.run(body())
 
@@ -442,13 +468,43 @@ class Wall:
         monkeypatch.setattr("spindle.membership.preparation.PREPARE_TIMEOUT_S", 0.5)
         monkeypatch.setattr("spindle.membership.preparation.LACKS_WAIT_S", 0.2)
 
-        async def between(network: Network, address: str, timeout_s: float) -> socket.socket:
+        async def between(network: Network, address: str, timeout_s: float, *place: Any) -> socket.socket:
             if frozenset((ids[network.endpoint], ids.get(address, 0))) in self.pairs:
                 await asyncio.sleep(0.1)
                 raise ConnectionEnded(f"{address} cannot be reached: no answer")
-            return await connect(network, address, timeout_s)
+            return await connect(network, address, timeout_s, *place)
 
         monkeypatch.setattr(Network, "_connect", between)
+
+
+@contextlib.contextmanager
+def nobody_knows_names() -> Iterator[mock.Mock]:
+    """The name server is down."""
+    failing = mock.Mock(side_effect=socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
+    with mock.patch.object(asyncio.BaseEventLoop, "getaddrinfo", failing), mock.patch("socket.getaddrinfo", failing):
+        yield failing
+
+
+def test_a_group_that_runs_needs_no_name_server(runtime_dir: Path) -> None:
+    """Goal: views change while no name can be looked up; nobody is left out. Method: three nodes that know each other
+    by name, and topics that are opened at each."""
+
+    @with_site(3)
+    async def body(site: Site) -> None:
+        named = [address.replace("127.0.0.1", "localhost") for address in site.addresses]
+        site.config["contacts"] = tuple(named)
+        await asyncio.gather(*(site.node(host, advertise=named[host]).start() for host in range(3)))
+        await until(lambda: all(members(node) == [1, 2, 3] for node in site.nodes), "all in one view")
+        with nobody_knows_names() as asked:
+            for number, node in enumerate(site.nodes):
+                before = node.view().view_id
+                await node.declare_topic(TopicSpec(f"t{number}"))
+                await asyncio.wait_for(node.open_writer(f"t{number}"), 10)
+                assert node.view().view_id > before, "a view has changed"
+            assert not asked.called
+        assert all(members(node) == [1, 2, 3] for node in site.nodes)
+
+    body(runtime_dir)
 
 
 @pytest.mark.slow
