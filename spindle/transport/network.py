@@ -27,6 +27,7 @@ import logging
 import os
 import socket
 import struct
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.1
 LOG = logging.getLogger("spindle.node")
 
 Place = tuple[int, Any]  # the family and the address of a socket
+Found = tuple[int, int, int, str, Any]  # of getaddrinfo()
 
 _HELLO = struct.Struct("<4sHHIIQIIQQQ")  # without its proof
 _PROOF_BYTES = 32
@@ -121,8 +123,7 @@ class Network:
     # --- coming in
 
     def bind(self) -> None:
-        """Takes the port and finds out by which address others reach it. Raises ConfigError,
-        ListenError."""
+        """Takes the port. Raises ConfigError, ListenError."""
         if self._config.encrypt:
             from spindle.security import ktls
 
@@ -152,7 +153,29 @@ class Network:
                 raise
         self._sock = sock
         self._remind()
-        self.endpoint = endpoint_of(self._config, sock.getsockname())
+
+    async def locate(self, timeout_s: float) -> None:
+        """Finds out by which address others reach this node. Name servers get this time: a contact whose name isn't
+        known by then is taken for another host's."""
+        assert self._sock is not None
+        loop, config, bound = asyncio.get_running_loop(), self._config, self._sock.getsockname()
+        hosts = [] if config.advertise else {split_address(contact)[0] for contact in config.contacts}
+        asked = {asyncio.ensure_future(loop.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)): host for host in hosts}
+        waited, known = set(asked), dict[str, Sequence[Found]]()
+        until = time.monotonic() + timeout_s
+        try:
+            while True:
+                self.endpoint = endpoint_of(config, bound, lambda host: known.get(host, ()))
+                if not waited or self.endpoint in config.contacts:
+                    return
+                done, waited = await asyncio.wait(waited, timeout=max(0.0, until - time.monotonic()),
+                                                  return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return
+                known.update((asked[one], one.result()) for one in done if one.exception() is None)
+        finally:
+            for one in waited:
+                one.cancel()
 
     def _remind(self) -> None:
         """Warns every day while the certificate is about to end."""
@@ -355,7 +378,7 @@ async def _connected(address: str, timeout_s: float, suspect_timeout_s: float,
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
     problem: Any = "its name has no address"
-    found: Sequence[tuple[int, int, int, str, Any]]
+    found: Sequence[Found]
     if place is not None:
         found = [(place[0], socket.SOCK_STREAM, 0, "", place[1])]
     else:
@@ -406,36 +429,33 @@ async def _receive(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def endpoint_of(config: NodeConfig, bound: Any) -> str:
+def addresses_of(host: str) -> list[Found]:
+    """What a name stands for, for sockets of UDP; nothing if that can't be found out."""
+    try:
+        return list(socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM))
+    except OSError:
+        return []
+
+
+def endpoint_of(config: NodeConfig, bound: Any, look: Callable[[str], Sequence[Found]] = addresses_of) -> str:
     """host:port by which the others reach a node that listens at `bound` (of getsockname): as configured, else the
-    contact that is this host's, else where it listens, else its name."""
+    contact that is this host's, else where it listens, else its name. `look` is what looks names up."""
     if config.advertise:
         return config.advertise
     port, address = bound[1], ipaddress.ip_address(bound[0].partition("%")[0])
     for contact in config.contacts:
         host, contact_port = split_address(contact)
         # Where one address is listened at, only that one counts: a host may have several, and another node at each.
-        if contact_port == port and (is_own(host) if address.is_unspecified else resolves_to(host, str(address))):
+        if contact_port == port and (is_own(host, look) if address.is_unspecified else
+                                     any(one[4][0] == str(address) for one in look(host))):
             return contact
     host = socket.gethostname() if address.is_unspecified else str(address)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def resolves_to(host: str, address: str) -> bool:
-    """True if `address` is one of those of `host`."""
-    try:
-        return address in {found[4][0] for found in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)}
-    except OSError:
-        return False
-
-
-def is_own(host: str) -> bool:
+def is_own(host: str, look: Callable[[str], Sequence[Found]] = addresses_of) -> bool:
     """True if an address of `host` is one of this host's (of this network namespace)."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, where in found:
+    for family, kind, protocol, _, where in look(host):
         with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as sock:
             sock.bind(where)
             return True

@@ -15,7 +15,7 @@ import os
 import secrets
 import socket
 import warnings
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -36,7 +36,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.joining.contacts import Answer, Answers, Contacts
 from spindle.node.node import Node
-from spindle.transport.network import DataHello, Network, endpoint_of
+from spindle.transport.network import DataHello, Network
 from tests.spindle.node.test_node import take, until, write
 from tests.spindle.ports import reader_of, writer_of
 from tests.support import free_ports
@@ -368,6 +368,7 @@ def test_what_is_no_connection_of_ours_is_closed(runtime_dir: Path, first: bytes
     async def body() -> None:
         server = network(NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0", handshake_timeout_s=0.3))
         server.bind()
+        await server.locate(5.0)
         server.serve()
         host, port = server.endpoint.rsplit(":", 1)
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -391,6 +392,7 @@ def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
         server = network(config, token_for=lambda said: token if said == hello else None,
                          on_data=lambda said, fd: came.append((said, fd)))
         server.bind()
+        await server.locate(5.0)
         server.serve()
         client = network(config)
         fd = await client.data(server.endpoint, hello, 1, token, 5.0)
@@ -415,45 +417,6 @@ def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
     asyncio.run(body())
 
 
-def test_another_life_of_a_node_is_looked_for_where_its_name_leads_by_then(runtime_dir: Path) -> None:
-    hello, token = DataHello(0, 2, 77, 1, 5, 6, 7), bytes(range(32))
-
-    async def body() -> None:
-        config = NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0")
-        at: list[int] = []
-
-        def came(place: int, fd: int) -> None:
-            at.append(place)
-            os.close(fd)
-
-        hosts = [network(config, token_for=lambda said: token, on_data=lambda said, fd, place=place: came(place, fd))
-                 for place in range(2)]
-        for host in hosts:
-            host.bind()
-            host.serve()
-        client = network(config)
-        for host, life in ((0, 1), (1, 1), (1, 2), (1, 2)):
-            os.close(await client.data(hosts[host].endpoint, hello, life, token, 5.0))
-        assert at == [0, 0, 1, 1], "a life stays where it is"
-        for host_network in hosts:
-            host_network.close()
-
-    asyncio.run(body())
-
-
-def test_where_a_node_is_reached(runtime_dir: Path) -> None:
-    config = NodeConfig(runtime_dir=runtime_dir, listen="0.0.0.0:7402", node_id=1)
-    name = socket.gethostname()
-    assert endpoint_of(config, ("0.0.0.0", 7402)) == f"{name}:7402"
-    assert endpoint_of(config, ("192.0.2.1", 7402)) == "192.0.2.1:7402"
-    assert endpoint_of(config, ("2001:db8::1", 7402, 0, 0)) == "[2001:db8::1]:7402"
-    ours = dataclasses.replace(config, contacts=("192.0.2.1", "localhost:7", "localhost"))
-    assert endpoint_of(ours, ("0.0.0.0", 7402)) == "localhost:7402"
-    several = dataclasses.replace(config, contacts=("127.77.0.1", "127.77.0.2"))
-    assert endpoint_of(several, ("127.77.0.2", 7402)) == "127.77.0.2:7402"
-    assert endpoint_of(dataclasses.replace(ours, advertise="me:1"), ("0.0.0.0", 7402)) == "me:1"
-
-
 # ---- members that live and can't connect (S39, S48)
 
 
@@ -475,36 +438,6 @@ class Wall:
             return await connect(network, address, timeout_s, *place)
 
         monkeypatch.setattr(Network, "_connect", between)
-
-
-@contextlib.contextmanager
-def nobody_knows_names() -> Iterator[mock.Mock]:
-    """The name server is down."""
-    failing = mock.Mock(side_effect=socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"))
-    with mock.patch.object(asyncio.BaseEventLoop, "getaddrinfo", failing), mock.patch("socket.getaddrinfo", failing):
-        yield failing
-
-
-def test_a_group_that_runs_needs_no_name_server(runtime_dir: Path) -> None:
-    """Goal: views change while no name can be looked up; nobody is left out. Method: three nodes that know each other
-    by name, and topics that are opened at each."""
-
-    @with_site(3)
-    async def body(site: Site) -> None:
-        named = [address.replace("127.0.0.1", "localhost") for address in site.addresses]
-        site.config["contacts"] = tuple(named)
-        await asyncio.gather(*(site.node(host, advertise=named[host]).start() for host in range(3)))
-        await until(lambda: all(members(node) == [1, 2, 3] for node in site.nodes), "all in one view")
-        with nobody_knows_names() as asked:
-            for number, node in enumerate(site.nodes):
-                before = node.view().view_id
-                await node.declare_topic(TopicSpec(f"t{number}"))
-                await asyncio.wait_for(node.open_writer(f"t{number}"), 10)
-                assert node.view().view_id > before, "a view has changed"
-            assert not asked.called
-        assert all(members(node) == [1, 2, 3] for node in site.nodes)
-
-    body(runtime_dir)
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def listener() -> Iterator[tuple[socket.socket, str]]:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback counts as another host's address, but for the node's own name."""
-    monkeypatch.setattr("spindle.transport.network.is_own", lambda host: host == "me.example")
+    monkeypatch.setattr("spindle.transport.network.is_own", lambda host, *_: host == "me.example")
 
 
 def test_a_node_of_one_host_has_nothing_to_check(machine: Machine) -> None:
