@@ -381,6 +381,42 @@ def test_what_is_no_connection_of_ours_is_closed(runtime_dir: Path, first: bytes
     asyncio.run(body())
 
 
+def test_who_comes_again_and_again_is_told_of_once(
+        runtime_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A balancer that looks whether the port is open fills no log; another reason, or a minute later, is a line."""
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+    async def body() -> None:
+        server = network(NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0"))
+        server.bind()
+        await server.locate(5.0)
+        server.serve()
+
+        async def come(first: bytes) -> None:
+            reader, writer = await asyncio.open_connection(*server.endpoint.rsplit(":", 1))
+            writer.write(first)
+            writer.write_eof()
+            with contextlib.suppress(ConnectionResetError):
+                await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+
+        for _ in range(5):
+            await come(b"")
+        assert len(lines()) == 1 and "before it had introduced itself" in lines()[0]
+        await come(b"GET / HTTP/1.1")
+        assert len(lines()) == 2 and "what no node of this version sends" in lines()[1]
+        monkeypatch.setattr("spindle.transport.network.SAY_AGAIN_S", 0.0)
+        await come(b"")
+        assert len(lines()) == 3 and "(4 more like it since this was said last)" in lines()[2]
+        monkeypatch.setattr("spindle.transport.network.SAID_MAX", 1)
+        await come(b"GET / HTTP/1.1")
+        assert len(server._closed) == 1
+        server.close()
+
+    asyncio.run(body())
+
+
 def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
     """The opener proves that it was told the token, the acceptor, too; nothing else that is said differs unnoticed."""
     hello = DataHello(0, 2, 77, 1, 5, 6, 7)
