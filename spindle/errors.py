@@ -163,11 +163,17 @@ class SampleUnfit(SpindleError, ValueError):
 
 
 class NoResources(SpindleError, OSError):
-    """This process can get no more memory or descriptors. It is nobody else's failure."""
+    """This process can get no more memory, descriptors or threads. It is nobody else's failure."""
 
     exit_code = 15
 
 
+NO_THREAD = "can't start new thread"  # what Python says then
+_LIMITS = {
+    "descriptors": "ulimit -n; LimitNOFILE= of its service",
+    "memory": "ulimit -v and -l, vm.max_map_count, the memory of its control group",
+    "threads": "ulimit -u; TasksMax= of its service, pids.max of its control group",
+}
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN)  # of this process or this host
 
 
@@ -180,10 +186,11 @@ def shortage(error: BaseException, what: str) -> NoResources | None:
         reason = os.strerror(error.errno)
     elif isinstance(error, MemoryError):
         advice, reason = "memory", str(error) or "no memory"
+    elif isinstance(error, RuntimeError) and str(error) == NO_THREAD:
+        advice, reason = "threads", "as many run as may"
     else:
         return None
-    limits = "ulimit -n; LimitNOFILE= of its service" if advice == "descriptors" else (
-        "ulimit -v and -l, vm.max_map_count, the memory of its control group")
+    limits = _LIMITS[advice]
     return NoResources(f"{what} needs {advice} that this process cannot get: {reason} ({limits})")
 
 

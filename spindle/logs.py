@@ -8,8 +8,9 @@ Rules:
 - A line that is an event, or has figures that somebody may filter by, says so in `extra=about(EVENT, member=2)`. Text
   never depends on it.
 - A number of an event is never changed and never used for another one. docs/operations.md lists them.
-- The journal must not stop a node: a line that journald does not take within SEND_TIMEOUT_S is dropped and counted, and
-  the next line that goes through says how many were dropped.
+- Where the log goes must not stop a node: a line that journald, or whatever reads standard error, does not take within
+  SEND_TIMEOUT_S is dropped and counted, and so is what follows until one is taken, without waiting. That one says how
+  many were dropped.
 - This module is on the path of every start: it imports nothing that is slow.
 """
 
@@ -19,7 +20,9 @@ import contextlib
 import dataclasses
 import logging
 import os
+import select
 import socket
+import stat
 import sys
 import time
 from collections import deque
@@ -28,7 +31,8 @@ from typing import IO, Any
 
 from spindle.errors import CastOut, JournalError, NoMajority
 
-SEND_TIMEOUT_S = 0.2  # for journald to take a line; it is a datagram, and its queue is long
+SEND_TIMEOUT_S = 0.2  # for a line to be taken: journald's queue is long, and so is a pipe
+PIECE_BYTES = 4096  # that fit into a pipe or terminal of which the kernel says that it has room (PIPE_BUF)
 FACILITY_DAEMON = 3
 IDENTIFIER = "spindle"
 RECENT_MAX = 500  # events and warnings that a process remembers
@@ -100,7 +104,8 @@ def start_log(level: str, form: str, context: Mapping[str, Any]) -> None:
         except OSError as error:
             trouble = f"journald can't be reached ({error}): this log goes to stderr"
     if handler is None:
-        handler = logging.StreamHandler(sys.stderr)
+        outlet = Outlet.of(sys.stderr)
+        handler = logging.StreamHandler(sys.stderr) if outlet is None else OutletHandler(outlet)
         handler.setFormatter(JsonLines(context) if form == "json" else TEXT)
     root = logging.getLogger("spindle")
     root.handlers[:] = [handler, RECENT]
@@ -188,6 +193,83 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
+class Outlet:
+    """A standard stream of this process that doesn't hold it up: the reader of a pipe may read nothing (a pager, a
+    container's log driver), a terminal be halted by Ctrl-S, a disk be full."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._torn = False  # only a part of the last text has gone
+        # Others may have the stream, too, who expect that writing waits: so one of this process's own, where that goes.
+        if stat.S_ISFIFO(mode := os.fstat(fd).st_mode) or stat.S_ISCHR(mode):
+            with contextlib.suppress(OSError):
+                self._fd = os.open(f"/proc/self/fd/{fd}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        self._own = self._fd != fd
+        self._room = select.poll()
+        self._room.register(self._fd, select.POLLOUT)
+
+    @classmethod
+    def of(cls, stream: IO[str] | None) -> Outlet | None:
+        """None if there is no such stream, or it is none of the operating system's."""
+        try:
+            return cls(stream.fileno()) if stream is not None else None
+        except (OSError, ValueError):
+            return None
+
+    def write(self, text: str, timeout_s: float = SEND_TIMEOUT_S) -> bool:
+        """True if all of it was taken, within this time if need be. Raises OSError."""
+        data = ("\n" * self._torn + text).encode(errors="backslashreplace")
+        until = time.monotonic() + timeout_s
+        left = memoryview(data)
+        try:
+            while left and self._room.poll(max(0.0, until - time.monotonic()) * 1000):
+                with contextlib.suppress(BlockingIOError):
+                    left = left[os.write(self._fd, left[:PIECE_BYTES]) :]
+        finally:
+            if len(left) < len(data):
+                self._torn = bool(left)
+        return not left
+
+    def close(self) -> None:
+        """The stream itself stays open."""
+        if self._own:
+            os.close(self._fd)
+
+
+class OutletHandler(logging.Handler):
+    """Lines to an outlet; see the module's rules for those that it doesn't take."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        super().__init__()
+        self._outlet = outlet
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line, and before it how many are missing."""
+        try:
+            text = self.format(record) + "\n"
+            if self._lost:
+                text = self._missing() + text
+        except Exception:  # as every handler: who logs wrongly is told so on standard error
+            self.handleError(record)
+            return
+        try:
+            taken = self._outlet.write(text, 0 if self._lost else SEND_TIMEOUT_S)
+        except OSError:
+            taken = False
+        self._lost = 0 if taken else self._lost + 1
+
+    def _missing(self) -> str:
+        record = logging.LogRecord("spindle", logging.WARNING, __file__, 0, "%d lines of this log are missing: what it "
+                                   "goes to did not take them", (self._lost,), None)
+        record.spindle = (None, {"lost_lines": self._lost})
+        return self.format(record) + "\n"
+
+    def close(self) -> None:
+        self._outlet.close()
+        super().close()
+
+
 class JournalHandler(logging.Handler):
     """Lines to journald in its native protocol, with fields. Raises OSError if nobody is at the socket."""
 
@@ -199,7 +281,6 @@ class JournalHandler(logging.Handler):
         # Not connected: journald's socket is another one after its restart, and a transport that failed to connect to
         # the new one in time would never try again.
         self._transport = JournaldTransport(socket_path, connected=False)
-        self._transport.socket.settimeout(SEND_TIMEOUT_S)
         self._lost = 0
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as trial:
             trial.connect(str(self._transport.socket_path))
@@ -209,6 +290,7 @@ class JournalHandler(logging.Handler):
         pairs = self._pairs(record)
         if self._lost:
             pairs.append(("SPINDLE_LOST_LINES", self._lost))
+        self._transport.socket.settimeout(0 if self._lost else SEND_TIMEOUT_S)
         try:
             self._transport.send(pairs)
             self._lost = 0

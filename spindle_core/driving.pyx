@@ -86,12 +86,14 @@ cdef class Driving:
         self.driver.counters = self.counters.values
 
     def start(self):
-        """Starts the predicate thread. RuntimeError if it was started or stopped before."""
+        """Starts the predicate thread. RuntimeError if it was started or stopped before, or the system has no thread
+        for it."""
         if self.thread is not None or self.stopped:
             raise RuntimeError("an engine starts once")
         self.make_poller()
-        self.thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
-        self.thread.start()
+        thread = threading.Thread(target=self._run, name=f"spindle-predicates-{self.node_id}", daemon=True)
+        thread.start()   # may be one more than there may be: then there is none to be ended
+        self.thread = thread
 
     cdef int make_poller(self) except -1:
         """Makes the epoll at which the predicate thread sleeps. Bells are watched edge-triggered: nobody reads them."""

@@ -291,9 +291,11 @@ class Application(Operators):
             kind, text = error_to_wire(error)
             self.send(pb.NodeFrame(
                 refusal=pb.Refusal(number=request.number, kind=kind, text=text)).SerializeToString())
-        except Exception as error:  # a bug of ours: this application is told, the node goes on
-            LOG.exception("%s: request %s failed", self, request.WhichOneof("body"))
-            kind, text = error_to_wire(error)
+        except Exception as error:  # a bug of ours, or something ran out: this application is told, the node goes on
+            short = shortage(error, "the request of a program")
+            if short is None:
+                LOG.exception("%s: request %s failed", self, request.WhichOneof("body"))
+            kind, text = error_to_wire(short or error)
             self.send(pb.NodeFrame(
                 refusal=pb.Refusal(number=request.number, kind=kind, text=text)).SerializeToString())
         finally:

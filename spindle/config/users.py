@@ -7,10 +7,17 @@ are asked for, so that later changes of users count.
 from __future__ import annotations
 
 import dataclasses
+import logging
+import threading
+import time
 from collections.abc import Iterable
 
 from spindle.config.keys import is_int
 from spindle.errors import ConfigError
+
+ANSWER_TIMEOUT_S = 0.2  # for the host's name service, while a node waits
+FRESH_S = 0.2  # for so long an answer is not asked for again: one decision may need it many times
+LOG = logging.getLogger("spindle.node")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,21 +72,68 @@ class AccessRule:
 
 
 def uid_of(user: str) -> int | None:
-    import pwd
-
-    try:
-        return pwd.getpwnam(user).pw_uid
-    except KeyError:
-        return None
+    """None if the host knows no such user."""
+    return _NAMES.number("user", user)
 
 
 def gid_of(group: str) -> int | None:
+    """None if the host knows no such group."""
+    return _NAMES.number("group", group)
+
+
+class Names:
+    """What names of users and groups stand for, as the host's name service says, which may be a server elsewhere: it is
+    asked by a thread, and where it doesn't answer in time, what it said last counts until it does. Else a directory
+    service that hangs would hang each node to which a program comes, and their groups would go on without them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said: dict[tuple[str, str], tuple[int | None, float]] = {}  # the number, and when (monotonic, s)
+        self._asking: threading.Thread | None = None  # the one that has got no answer in time
+
+    def number(self, kind: str, name: str) -> int | None:
+        """Of a "user" or "group"; None if there is none of that name, or nobody has said so yet."""
+        with self._lock:
+            if self._asking is not None and self._asking.is_alive():
+                return self._last(kind, name)
+            self._asking = None
+            _, when = self._said.get((kind, name), (None, -FRESH_S))
+            if time.monotonic() - when >= FRESH_S:
+                self._ask(kind, name)
+            return self._last(kind, name)
+
+    def _last(self, kind: str, name: str) -> int | None:
+        return self._said.get((kind, name), (None, 0.0))[0]
+
+    def _ask(self, kind: str, name: str) -> None:
+        def ask() -> None:
+            self._said[kind, name] = _asked(kind, name), time.monotonic()
+
+        thread = threading.Thread(target=ask, name="spindle-names", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # there may be no more threads
+            ask()
+            return
+        thread.join(ANSWER_TIMEOUT_S)
+        if thread.is_alive():
+            self._asking = thread
+            LOG.warning("this host's name service has not said for %g s who %s %r is (see passwd and group in "
+                        "/etc/nsswitch.conf): until it answers, names stand for whom they stood for before",
+                        ANSWER_TIMEOUT_S, kind, name)
+
+
+def _asked(kind: str, name: str) -> int | None:
     import grp
+    import pwd
 
     try:
-        return grp.getgrnam(group).gr_gid
+        return pwd.getpwnam(name).pw_uid if kind == "user" else grp.getgrnam(name).gr_gid
     except KeyError:
         return None
+
+
+_NAMES = Names()
 
 
 def uid_of_name_or_number(user: str) -> int | None:

@@ -112,6 +112,7 @@ class Contacts:
 
     def __init__(self, config: NodeConfig, network: Network, peers: Peers) -> None:
         self._config, self._network, self._peers = config, network, peers
+        self._itself: set[int] = set()  # places of contacts that have answered as this very node
         self._said = ""
         self._warned: dict[str, str] = {}  # by contact
 
@@ -120,6 +121,14 @@ class Contacts:
         """Where this node stands among the contacts."""
         contacts: Sequence[str] = self._config.contacts
         return contacts.index(self._network.endpoint) if self._network.endpoint in contacts else None
+
+    @property
+    def recognised(self) -> str:
+        """A contact that has turned out to be this node though nothing else said so: when the node started, its name
+        could not be looked up, say. "" if there is none, or where [network] advertise says how this node is known."""
+        if self._config.advertise or self.own_place is not None or not self._itself:
+            return ""
+        return self._config.contacts[min(self._itself)]
 
     async def look(self) -> Answers:
         """Asks all at once. Raises what the first contact refuses this node with, if all do; NoResources."""
@@ -157,6 +166,7 @@ class Contacts:
         finally:
             conn.close()
         if self._peers.me is not None and reply.incarnation == self._peers.me.incarnation:
+            self._itself.add(place)
             raise ConnectionEnded("is this node itself")
         return Answer(place, reply.node_id, reply.incarnation, reply.standing, reply.group_id)
 

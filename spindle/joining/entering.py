@@ -58,6 +58,9 @@ class Membership(Protocol):
     def view(self) -> View | None:
         """The installed one, None before the node is a member."""
 
+    def reached_at(self, endpoint: str) -> None:
+        """The address of this node, which nobody knows of yet, is that one."""
+
     def drive(self) -> None:
         """Carries out what the machine has decided."""
 
@@ -174,6 +177,9 @@ class Entry:
         forms = self._config.form == "alone"  # or once this node has looked again after it had said so
         while True:
             seen = await contacts.look()
+            if contacts.recognised:
+                self._changes.reached_at(contacts.recognised)
+                continue
             member = seen.to_join()
             if self._ways_in() or (member is not None and self._is_here(member.node_id)):
                 self._peers.standing = opening_pb2.OpeningReply.LOOKING

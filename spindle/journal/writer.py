@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from spindle.errors import JournalError
+from spindle.errors import JournalError, shortage
 from spindle.group.schemas import MessageSchema, schema_in
 from spindle.group.topics import TopicSpec
 from spindle.journal.directory import directory_error, reason_of, way_out
@@ -174,16 +174,16 @@ class Journal:
                                                    self.recovery.relayed)
             self._earlier_messages = -self._file.messages
             self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        except OSError as error:
+            self._thread = threading.Thread(target=self._run, name=f"journal {spec.name}", daemon=True)
+            self._thread.start()
+        except BaseException as error:
+            if isinstance(error, RuntimeError) and hasattr(self, "_thread"):
+                self._file.abandon()
+                os.close(self._wake)
             self._files.close(self._lock)
-            if isinstance(error, JournalError):
-                raise
-            raise directory_error(self.directory, error, self._files) from error
-        except BaseException:
-            self._files.close(self._lock)
-            raise
-        self._thread = threading.Thread(target=self._run, name=f"journal {spec.name}", daemon=True)
-        self._thread.start()
+            if isinstance(error, OSError) and not isinstance(error, JournalError):
+                raise directory_error(self.directory, error, self._files) from error
+            raise shortage(error, f"the journal of topic {spec.name!r}") or error from error
 
     # What others ask.
 

@@ -93,7 +93,7 @@ class Ways:
         try:
             member = self._member_of(peer.node_id)
             endpoint = "" if member is None else member.endpoint
-            fd = await self._network.data(endpoint, hello, token, REACH_TIMEOUT_S)
+            fd = await self._network.data(endpoint, hello, peer.incarnation, token, REACH_TIMEOUT_S)
         except NoResources:
             raise
         except SpindleError as error:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import os
 from collections.abc import Callable
@@ -78,6 +79,12 @@ class Changes:
         self._slow_timer: asyncio.TimerHandle | None = None
         self._slow_change = (-1, 0)  # view id and ballot of the change that was under way at the timer's last look
         asyncio.get_running_loop().add_reader(engine.control_fd, self._columns_changed)
+
+    def reached_at(self, endpoint: str) -> None:
+        """The address of this node, which nobody knows of yet, is that one."""
+        assert self.peers.network is not None
+        self.peers.network.endpoint = endpoint
+        self.me = self.machine.me = self.peers.me = dataclasses.replace(self.me, endpoint=endpoint)
 
     def members_of(self, node_id: int) -> list[Member]:
         """With this id: in the installed view, and in the next one, which other nodes may have installed already."""

@@ -381,7 +381,8 @@ class NextEpoch:
                           view.view_id, ballot)
         while self._view is view and self._ballot == ballot and member.node_id in self._missing:
             try:
-                fd = await network.data(member.endpoint, hello, remote.token, STREAM_TIMEOUT_S)
+                fd = await network.data(member.endpoint, hello, member.incarnation, remote.token,
+                                        STREAM_TIMEOUT_S)
             except SpindleError as error:
                 self._problems[member.node_id] = error
                 LOG.debug("view %d: %s", view.view_id, error)

@@ -142,7 +142,7 @@ class Node:
         self._ended.add_done_callback(lambda future: future.cancelled() or future.exception())
         prepare_directory(config)
         try:
-            self._bind_network()
+            await self._bind_network(deadline)
             async with contextlib.AsyncExitStack() as lock:
                 await lock.enter_async_context(newcomer_lock(config.domain_dir, config.join_timeout_s))
                 found = scan(config)
@@ -196,7 +196,7 @@ class Node:
                 raise short from error
             raise
 
-    def _bind_network(self) -> None:
+    async def _bind_network(self, deadline: float) -> None:
         """Takes the port for other hosts, if this node is to be reached by any."""
         if self.config.listen is None and self.config.fabric in ("auto", SHM):
             return
@@ -205,6 +205,7 @@ class Node:
         network = Network(self.config, self._greet, self._token_for, self._take_stream)
         network.bind()
         self._network = self._peers.network = network
+        await network.locate(max(0.0, deadline - time.monotonic()))
 
     def _token_for(self, hello: DataHello) -> bytes | None:
         """What the opener of a data connection has to know; None: nobody is expected."""

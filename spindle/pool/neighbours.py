@@ -298,7 +298,7 @@ class Neighbours:
         if not (endpoint := self._endpoint_of(peer.node_id)):
             raise ConnectionEnded(f"node {self._node_id} knows no address of node {peer.node_id} yet")
         hello = DataHello(self._domain_id, self._node_id, self.incarnation, peer.node_id, 0, 0, number)
-        return await self.network.data(endpoint, hello, token, timeout_s)
+        return await self.network.data(endpoint, hello, peer.incarnation, token, timeout_s)
 
     async def _connect_rdma(self, known: _Neighbour, theirs: bytes) -> bool:
         """Whether the two ends over RDMA are connected; if not, another attempt has begun, without."""

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import CastOut, ConnectionEnded, JoinFailed, NodeIdTaken, NodeStopped, NoMajority, SpindleError
-from spindle.logs import DAEMON_ENDS, NODE_LEAVES, NODE_STARTS, NODE_STARTS_ANEW, about, start_log
+from spindle.logs import DAEMON_ENDS, NODE_LEAVES, NODE_STARTS, NODE_STARTS_ANEW, Outlet, about, start_log
 from spindle.service.sd_notify import ServiceManager, Watchdog
 from spindle.waiting import within
 from spindle_core.memory import share_arenas
@@ -150,8 +150,8 @@ class Face:
         view = node.view()
         members = " ".join(map(str, view.node_ids))
         self.context.update(node=node.node_id, view=view.view_id)
-        print(f"spindle: node {node.node_id} ready, domain {node.config.domain_id}, view {view.view_id}, "
-              f"members {members}", flush=True)
+        _say(f"spindle: node {node.node_id} ready, domain {node.config.domain_id}, view {view.view_id}, "
+             f"members {members}")
         self.manager.tell("READY=1", f"MAINPID={os.getpid()}", _status(node.node_id, view.view_id, members))
         self._watchdog.watch(node.engine)
         self._watchdog.start()
@@ -161,7 +161,7 @@ class Face:
 
     def edge_ready(self, path: Path) -> None:
         """The daemon is an edge and takes applications."""
-        print(f"spindle: edge ready, domain {self.context['domain']}, at {path}", flush=True)
+        _say(f"spindle: edge ready, domain {self.context['domain']}, at {path}")
         self.manager.tell("READY=1", f"MAINPID={os.getpid()}", "STATUS=looking for a node")
         self._watchdog.start()
         settle_collector()
@@ -178,6 +178,21 @@ class Face:
             self.context["view"] = event.view.view_id
             members = " ".join(map(str, event.view.node_ids))
             self.manager.tell(_status(self.context["node"], event.view.view_id, members))
+
+
+def _say(line: str) -> None:
+    """On standard output. Whether somebody reads that doesn't matter to a daemon."""
+    outlet = Outlet.of(sys.stdout)
+    if outlet is None:
+        return
+    try:
+        why = "" if outlet.write(line + "\n") else "nobody reads it"
+    except OSError as error:
+        why = str(error.strerror)
+    finally:
+        outlet.close()
+    if why:
+        LOG.warning("standard output did not take the line \"%s\": %s", line, why)
 
 
 def _status(node_id: int, view_id: int, members: str) -> str:

@@ -13,16 +13,19 @@ import json
 from collections.abc import Callable
 from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.errors import JournalError
 from spindle.group.endpoints import HALTED, TOPIC, Endpoint
+from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
     from spindle.group.topics import TopicSpec
     from spindle.journal import Journal
     from spindle.restart.chain import Holders
+
+T = TypeVar("T")
 
 
 def open_journal(config: NodeConfig, spec: TopicSpec, node_id: int, *reader: Any, **options: Any) -> Journal:
@@ -38,11 +41,23 @@ def open_journal(config: NodeConfig, spec: TopicSpec, node_id: int, *reader: Any
                             config.journal_drop, config.journal_free_min), **options)
 
 
+async def _on_disk(config: NodeConfig, name: str, work: Callable[..., T], *arguments: Any) -> T:
+    """What the work returns, which a thread does. Raises JournalError if the disk doesn't answer: it is frozen for a
+    backup, say, or its server has gone."""
+    doing = asyncio.get_running_loop().run_in_executor(None, work, *arguments)
+    try:
+        return await within(config.open_timeout_s, doing)
+    except asyncio.TimeoutError:
+        raise JournalError(f"topic {name!r}: the disk of this node's journals, {config.journal_dir}, has not answered "
+                           f"for {config.open_timeout_s:g} s; is its file system frozen (fsfreeze), or its server "
+                           "gone? Try again when it answers") from None
+
+
 async def check_fits(config: NodeConfig, spec: TopicSpec, node_id: int) -> None:
     """Returns unless this node has messages of another type of the topic on disk. Raises TopicMismatch that says what
     to do."""
     if config.journal_dir is not None:
-        await asyncio.get_running_loop().run_in_executor(None, _check_fits, config.journal_dir, spec, node_id)
+        await _on_disk(config, spec.name, _check_fits, config.journal_dir, spec, node_id)
 
 
 def _check_fits(directory: Path, spec: TopicSpec, node_id: int) -> None:
@@ -54,8 +69,7 @@ def _check_fits(directory: Path, spec: TopicSpec, node_id: int) -> None:
 async def keeps_any(config: NodeConfig, name: str, node_id: int) -> bool:
     """True if this node has a journal of the topic, or knows who has one."""
     directory = config.journal_dir
-    return directory is not None and await asyncio.get_running_loop().run_in_executor(
-        None, _keeps_any, directory, name, node_id)
+    return directory is not None and await _on_disk(config, name, _keeps_any, directory, name, node_id)
 
 
 def _keeps_any(directory: Path, name: str, node_id: int) -> bool:
@@ -76,7 +90,7 @@ async def check_room(config: NodeConfig, name: str) -> None:
     if directory is None:
         raise JournalError(f"topic {name!r} is logged, but this node has no journal directory; set [journal] dir in "
                            "its configuration")
-    await asyncio.get_running_loop().run_in_executor(None, _check, directory, config.journal_free_min)
+    await _on_disk(config, name, _check, directory, config.journal_free_min)
 
 
 def _check(directory: Path, free_min: int) -> None:

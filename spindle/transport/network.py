@@ -10,6 +10,8 @@ Rules:
   then the acceptor proves the same. A token is good for one connection. So a data connection belongs to two
   authenticated members, one view and one ballot, and a captured hello is worth nothing later.
 - At most INTRODUCING_MAX connections are in introductions at once, each for `handshake_timeout_s` at most.
+- Where a life of a node has proved to be, further data connections to it go without asking what its name stands for:
+  each view has some, and a group that runs must not depend on a name server that answers.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from spindle.config.keys import split_address
@@ -54,10 +57,14 @@ DATA_VERSION = 1
 INTRODUCING_MAX = 256
 LISTEN_BACKLOG = 128
 ENDING_TIMEOUT_S = 1.0
+SAY_AGAIN_S, SAID_MAX = 60.0, 1000  # until the log says the same of one host again; of so many things
 UNANSWERED_MS_MIN = 10_000  # what was sent and isn't acknowledged by then ends a connection
 RESEND_MS_MAX = 1000  # between attempts to send again, where the kernel can be told so
 TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.15 has the second one
 LOG = logging.getLogger("spindle.node")
+
+Place = tuple[int, Any]  # the family and the address of a socket
+Found = tuple[int, int, int, str, Any]  # of getaddrinfo()
 
 _HELLO = struct.Struct("<4sHHIIQIIQQQ")  # without its proof
 _PROOF_BYTES = 32
@@ -110,14 +117,15 @@ class Network:
         self._reminder: asyncio.TimerHandle | None = None
         self._introducing: set[asyncio.Task[None]] = set()
         self._trust = Trust.of(config)
+        self._places: dict[int, tuple[int, Place]] = {}  # by node id: a life of it, and where that has proved to be
+        self._closed: dict[tuple[str, str], tuple[float, int]] = {}  # what was said when, and how often it was since
         self.endpoint = ""  # host:port, for others
         self.short: NoResources | None = None  # why the last connection that came in could not be taken
 
     # --- coming in
 
     def bind(self) -> None:
-        """Takes the port and finds out by which address others reach it. Raises ConfigError,
-        ListenError."""
+        """Takes the port. Raises ConfigError, ListenError."""
         if self._config.encrypt:
             from spindle.security import ktls
 
@@ -147,7 +155,29 @@ class Network:
                 raise
         self._sock = sock
         self._remind()
-        self.endpoint = endpoint_of(self._config, sock.getsockname())
+
+    async def locate(self, timeout_s: float) -> None:
+        """Finds out by which address others reach this node. Name servers get this time: a contact whose name isn't
+        known by then is taken for another host's."""
+        assert self._sock is not None
+        loop, config, bound = asyncio.get_running_loop(), self._config, self._sock.getsockname()
+        hosts = [] if config.advertise else {split_address(contact)[0] for contact in config.contacts}
+        asked = {asyncio.ensure_future(loop.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)): host for host in hosts}
+        waited, known = set(asked), dict[str, Sequence[Found]]()
+        until = time.monotonic() + timeout_s
+        try:
+            while True:
+                self.endpoint = endpoint_of(config, bound, lambda host: known.get(host, ()))
+                if not waited or self.endpoint in config.contacts:
+                    return
+                done, waited = await asyncio.wait(waited, timeout=max(0.0, until - time.monotonic()),
+                                                  return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return
+                known.update((asked[one], one.result()) for one in done if one.exception() is None)
+        finally:
+            for one in waited:
+                one.cancel()
 
     def _remind(self) -> None:
         """Warns every day while the certificate is about to end."""
@@ -210,15 +240,30 @@ class Network:
             else:
                 raise ConnectionEnded("it began with what no node of this version sends")
         except (asyncio.TimeoutError, TimeoutError):
-            LOG.warning("closed a connection of %s: it has not introduced itself within %g s", address,
-                        self._config.handshake_timeout_s)
+            self._say_closed(address, f"it has not introduced itself within {self._config.handshake_timeout_s:g} s")
             sock.close()
         except (OSError, SpindleError) as error:
-            LOG.warning("closed a connection of %s: %s", address, error)
+            self._say_closed(address, str(error))
             sock.close()
         except BaseException:
             sock.close()
             raise
+
+    def _say_closed(self, address: str, why: str) -> None:
+        """In the log; the same of one host once a minute, as whatever looks whether the port is open comes for ever."""
+        host, now = address.rpartition(":")[0], time.monotonic()
+        what = host, why.replace(address, host)
+        said_s, more = self._closed.get(what, (-SAY_AGAIN_S, 0))
+        if now - said_s < SAY_AGAIN_S:
+            self._closed[what] = said_s, more + 1
+            LOG.debug("closed a connection of %s: %s", address, why)
+            return
+        self._closed.pop(what, None)
+        if len(self._closed) >= SAID_MAX:
+            del self._closed[next(iter(self._closed))]  # said longest ago
+        self._closed[what] = now, 0
+        LOG.warning("closed a connection of %s: %s%s", address, why, f" ({more} more like it since this was said last)"
+                    if more else "")
 
     async def _admit_tls(self, sock: socket.socket, first: bytes, timeout_s: float) -> None:
         if self._trust.mode == PLAIN_MODE:
@@ -262,9 +307,10 @@ class Network:
         """As the function of this name."""
         return await _introduced(await self._connect(address, timeout_s), address, self._trust, timeout_s)
 
-    async def data(self, address: str, hello: DataHello, token: bytes, timeout_s: float) -> int:
-        """The descriptor of a data connection. Raises ConnectionEnded."""
-        sock = await self._connect(address, timeout_s)
+    async def data(self, address: str, hello: DataHello, incarnation: int, token: bytes, timeout_s: float) -> int:
+        """The descriptor of a data connection to this life of the node. Raises ConnectionEnded."""
+        life, place = self._places.get(hello.to_node_id, (-1, None))
+        sock = await self._connect(address, timeout_s, place if life == incarnation else None)
         packed = hello.pack()
         try:
             loop = asyncio.get_running_loop()
@@ -273,6 +319,7 @@ class Network:
             proof = _proof(token, b"accept", packed)
             if answer[:4] != _ACCEPTED or not hmac.compare_digest(answer[4:], proof):
                 raise ConnectionEnded(f"node {hello.to_node_id} at {address} does not expect this data connection")
+            self._places[hello.to_node_id] = incarnation, (sock.family, sock.getpeername())
             self._protect(sock, token, packed, server_side=False)
         except (asyncio.TimeoutError, TimeoutError):
             sock.close()
@@ -293,8 +340,8 @@ class Network:
 
             protect(sock, _proof(token, b"keys", packed), server_side)
 
-    async def _connect(self, address: str, timeout_s: float) -> socket.socket:
-        return await _connected(address, timeout_s, self._config.suspect_timeout_s)
+    async def _connect(self, address: str, timeout_s: float, place: Place | None = None) -> socket.socket:
+        return await _connected(address, timeout_s, self._config.suspect_timeout_s, place)
 
     # --- ending
 
@@ -341,15 +388,21 @@ async def _introduced(sock: socket.socket, address: str, trust: Trust, timeout_s
         raise
 
 
-async def _connected(address: str, timeout_s: float, suspect_timeout_s: float) -> socket.socket:
-    """Raises ConnectionEnded if nobody is there, or whoever is does not answer; NoResources."""
+async def _connected(address: str, timeout_s: float, suspect_timeout_s: float,
+                     place: Place | None = None) -> socket.socket:
+    """To `place`, where it is known, else to what the address stands for. Raises ConnectionEnded if nobody is there, or
+    whoever is does not answer; NoResources."""
     loop = asyncio.get_running_loop()
     host, port = split_address(address)
     problem: Any = "its name has no address"
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
+    found: Sequence[Found]
+    if place is not None:
+        found = [(place[0], socket.SOCK_STREAM, 0, "", place[1])]
+    else:
+        try:
+            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
     for family, kind, protocol, _, where in found:
         try:
             sock = socket.socket(family, kind | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK, protocol)
@@ -393,36 +446,33 @@ async def _receive(sock: socket.socket, count: int) -> bytes:
     return data
 
 
-def endpoint_of(config: NodeConfig, bound: Any) -> str:
+def addresses_of(host: str) -> list[Found]:
+    """What a name stands for, for sockets of UDP; nothing if that can't be found out."""
+    try:
+        return list(socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM))
+    except OSError:
+        return []
+
+
+def endpoint_of(config: NodeConfig, bound: Any, look: Callable[[str], Sequence[Found]] = addresses_of) -> str:
     """host:port by which the others reach a node that listens at `bound` (of getsockname): as configured, else the
-    contact that is this host's, else where it listens, else its name."""
+    contact that is this host's, else where it listens, else its name. `look` is what looks names up."""
     if config.advertise:
         return config.advertise
     port, address = bound[1], ipaddress.ip_address(bound[0].partition("%")[0])
     for contact in config.contacts:
         host, contact_port = split_address(contact)
         # Where one address is listened at, only that one counts: a host may have several, and another node at each.
-        if contact_port == port and (is_own(host) if address.is_unspecified else resolves_to(host, str(address))):
+        if contact_port == port and (is_own(host, look) if address.is_unspecified else
+                                     any(one[4][0] == str(address) for one in look(host))):
             return contact
     host = socket.gethostname() if address.is_unspecified else str(address)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def resolves_to(host: str, address: str) -> bool:
-    """True if `address` is one of those of `host`."""
-    try:
-        return address in {found[4][0] for found in socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)}
-    except OSError:
-        return False
-
-
-def is_own(host: str) -> bool:
+def is_own(host: str, look: Callable[[str], Sequence[Found]] = addresses_of) -> bool:
     """True if an address of `host` is one of this host's (of this network namespace)."""
-    try:
-        found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:
-        return False
-    for family, kind, protocol, _, where in found:
+    for family, kind, protocol, _, where in look(host):
         with contextlib.suppress(OSError), socket.socket(family, kind, protocol) as sock:
             sock.bind(where)
             return True

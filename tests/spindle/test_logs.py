@@ -1,11 +1,15 @@
 """The log of a daemon: text, JSON, the journal's protocol, and the numbers of events.
 
 Goal: whoever collects logs finds events by number and figures by field, and a journal that is slow or away stops
-nobody. Method: handlers on a logger of the test's own, a datagram socket in journald's role, and real daemons.
+nobody. Method: handlers on a logger of the test's own, a datagram socket in journald's role, pipes that
+nobody reads, and real daemons.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import io
 import json
 import logging
 import os
@@ -13,7 +17,9 @@ import re
 import signal
 import socket
 import struct
+import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +27,10 @@ from pathlib import Path
 import pytest
 
 from spindle import logs
-from spindle.client import attach
+from spindle.client import Session, attach
 from spindle.config.settings import LOG_FORMATS
-from spindle.errors import CastOut, JoinFailed, JournalError, NoMajority
+from spindle.errors import CastOut, JoinFailed, JournalError, NoDaemon, NoMajority
+from spindle.group.topics import TopicSpec
 from tests.spindle.daemons import Daemon, daemons
 from tests.support import wait_until
 
@@ -127,6 +134,108 @@ def test_a_journal_that_takes_nothing_delays_little_and_is_told_of(
     logger.info("and again")
     assert "SPINDLE_LOST_LINES" not in journal.read()
     handler.close()
+
+
+def small_pipe() -> tuple[int, int]:
+    """Both ends; four pages fill it."""
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4 * 4096)
+    return reading, writing
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_log_that_nobody_reads_holds_up_nobody_and_says_what_is_missing(
+    form: str, logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are whole, those that were lost are counted, and who shares the pipe finds it as it was."""
+    monkeypatch.setattr(logs, "SEND_TIMEOUT_S", 0.01)
+    reading, writing = small_pipe()
+    handler = logs.OutletHandler(logs.Outlet(writing))
+    handler.setFormatter(logs.JsonLines({}) if form == "json" else logs.TEXT)
+    logger.addHandler(handler)
+    assert os.get_blocking(writing)
+    for number in range(100):
+        logger.info("%d %s", number, "x" * 300)
+    taken = os.read(reading, 1 << 16).decode().splitlines()
+    logger.info("y" * 20_000)  # never fits
+    torn = os.read(reading, 1 << 16).decode().splitlines()
+    logger.info("again")
+    missing, again = os.read(reading, 1 << 16).decode().splitlines()[1:]
+    logger.info("and again")
+    (last,) = os.read(reading, 1 << 16).decode().splitlines()
+    assert f"{100 - len(taken)} lines of this log are missing" in torn[0] and torn[-1].endswith("y")
+    assert f"{101 - len(taken)} lines of this log are missing" in missing
+    if form == "json":
+        assert [json.loads(line)["message"].split()[0] for line in taken] == [str(one) for one in range(len(taken))]
+        assert json.loads(missing)["lost_lines"] == 101 - len(taken)
+        assert [json.loads(line)["message"] for line in (again, last)] == ["again", "and again"]
+    os.close(reading)
+    logger.info("to nobody")
+    handler.close()
+    os.close(writing)
+
+
+def test_only_the_first_line_that_nobody_takes_is_waited_for(logger: logging.Logger) -> None:
+    waited = []
+
+    class Full(logs.Outlet):
+        def write(self, text: str, timeout_s: float = 60.0) -> bool:
+            waited.append(timeout_s)
+            return len(waited) == 4
+
+    handler = logs.OutletHandler(Full(2))
+    logger.addHandler(handler)
+    for number in range(5):
+        logger.info("%d", number)
+    assert waited == [logs.SEND_TIMEOUT_S, 0, 0, 0, logs.SEND_TIMEOUT_S]
+    handler.close()
+
+
+def test_a_terminal_that_is_halted_holds_up_nobody() -> None:
+    """Ctrl-S, and Ctrl-Q."""
+    mine, terminal = os.openpty()
+    outlet = logs.Outlet(terminal)
+    termios.tcflow(terminal, termios.TCOOFF)
+    assert not outlet.write("a\n", 0.01)
+    termios.tcflow(terminal, termios.TCOON)
+    assert outlet.write("b\n", 10)
+    assert b"b\r\n" in os.read(mine, 100)
+    outlet.close()
+    os.close(mine)
+    os.close(terminal)
+
+
+def test_what_is_no_stream_of_the_system_has_no_outlet() -> None:
+    assert logs.Outlet.of(None) is None and logs.Outlet.of(io.StringIO()) is None
+
+
+def test_a_daemon_whose_output_nobody_takes_serves_and_ends_in_order(runtime_dir: Path) -> None:
+    """Its log fills a pipe that nobody reads, and who read standard output has gone."""
+    gone, output = os.pipe()
+    os.close(gone)
+    reading, log = small_pipe()
+    daemon = subprocess.Popen(
+        [sys.executable, "-m", "spindle.cli", "daemon", "--runtime-dir", str(runtime_dir), "--log-level", "debug"],
+        stdout=output, stderr=log)
+    try:
+        with wait_until(lambda: attached(runtime_dir)) as session:
+            for number in range(40):
+                session.declare_topic(TopicSpec(f"t{number}"))
+                session.open_writer(f"t{number}").close()
+        assert b"did not take the line" in os.read(reading, 1 << 16)
+        daemon.terminate()
+        assert daemon.wait(20) == 0
+    finally:
+        daemon.kill()
+        daemon.wait()
+        for fd in (output, reading, log):
+            os.close(fd)
+
+
+def attached(runtime_dir: Path) -> Session | None:
+    with contextlib.suppress(NoDaemon):
+        return attach(runtime_dir=runtime_dir)
+    return None
 
 
 def test_a_journal_that_comes_back_is_found(journal: Journal, logger: logging.Logger) -> None:

@@ -8,6 +8,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,6 +16,7 @@ from spindle.cli.checks.base import FAIL, OK, WARN, Check, Machine
 from spindle.config.keys import split_address
 from spindle.errors import ConfigError, ConnectionEnded, SpindleError
 
+Look = Callable[[str], Sequence[Any]]  # as addresses_of() of spindle.transport.network
 ANSWER_TIMEOUT_S = 2.0  # of one contact; all are asked at once
 ASKED_AT_ONCE = 32
 FAST_MBITS = 10_000
@@ -33,11 +35,21 @@ def listening_at(machine: Machine) -> tuple[str, int]:
     return str(found[0][4][0]), port
 
 
-def endpoint(machine: Machine) -> str:
+def endpoint(machine: Machine, look: Look | None = None) -> str:
     """host:port by which the others will reach the node."""
     from spindle.transport.network import endpoint_of
 
-    return endpoint_of(machine.config, listening_at(machine))
+    return endpoint_of(machine.config, listening_at(machine), look or looking(machine))
+
+
+def looking(machine: Machine) -> Look:
+    """What looks names up, those of the contacts all at once: a name server that doesn't answer takes its time."""
+    from spindle.transport.network import addresses_of
+
+    hosts = list(dict.fromkeys(split_address(contact)[0] for contact in machine.config.contacts))
+    with ThreadPoolExecutor(min(ASKED_AT_ONCE, max(1, len(hosts)))) as pool:
+        found = dict(zip(hosts, pool.map(addresses_of, hosts), strict=True))
+    return lambda host: found[host] if host in found else addresses_of(host)
 
 
 def check_address(machine: Machine) -> Check:
@@ -61,10 +73,16 @@ def check_address(machine: Machine) -> Check:
     except OSError as error:
         return Check(name, FAIL, f"can't listen at {config.listen}: {error.strerror or error}",
                      "set [network] listen to an address of this host, or to 0.0.0.0:7402 for all of them")
-    where = endpoint(machine)
+    look = looking(machine)
+    where = endpoint(machine, look)
     text += f", the others know it as {where}"
     own, _ = split_address(where)
-    if not is_own(own):
+    unknown = [contact for contact in config.contacts if not look(split_address(contact)[0])]
+    if unknown and where not in config.contacts and not config.advertise:
+        return Check(name, WARN, f"{text}, unless it is one of the contacts: that can't be said while names of these "
+                                 f"can't be looked up ({', '.join(unknown[:3])}{', ...' if len(unknown) > 3 else ''})",
+                     "look at the name service, or at /etc/hosts")
+    if not is_own(own, look):
         return Check(name, WARN, f"{text}, which is no address of this host",
                      "right behind a translation of addresses, as in a container with its own network; else set "
                      "[network] advertise, or look at the name service")
@@ -157,8 +175,9 @@ def check_contacts(machine: Machine) -> Check | None:
     config, name = machine.config, "contacts"
     if _alone(machine):
         return None
-    own = endpoint(machine)
-    others = [contact for contact in config.contacts if contact != own and not is_own(split_address(contact)[0])]
+    look = looking(machine)
+    own = endpoint(machine, look)
+    others = [contact for contact in config.contacts if contact != own and not is_own(split_address(contact)[0], look)]
     if not others:
         return Check(name, OK, "no other host is named in [network] contacts")
     try:
@@ -197,8 +216,12 @@ def check_encryption(machine: Machine) -> Check | None:
     return Check("encryption", OK, "the kernel encrypts TCP connections (module tls)")
 
 
-def interface_of(address: str) -> str:
-    """Name of the network interface that has this IPv4 address; empty if none has."""
+def interface_of(machine: Machine, address: str) -> str:
+    """Name of the network interface that has this address; empty if none has."""
+    if ":" in address:
+        wanted = ipaddress.IPv6Address(address.partition("%")[0]).packed.hex()
+        lines = map(str.split, (machine.read("/proc/net/if_inet6") or "").splitlines())
+        return next((line[-1] for line in lines if line[0] == wanted), "")
     for _, name in socket.if_nameindex():
         with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
             answer = fcntl.ioctl(sock, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
@@ -211,9 +234,9 @@ def check_mtu(machine: Machine) -> Check | None:
     """Frames of the network that the group uses: on fast ones, small frames cost more than the messages."""
     if _alone(machine):
         return None
-    host, _ = split_address(endpoint(machine))
-    found = [str(one[4][0]) for one in socket.getaddrinfo(host, 0, family=socket.AF_INET)] if ":" not in host else []
-    name = next(filter(None, map(interface_of, found)), "")
+    look = looking(machine)
+    host, _ = split_address(endpoint(machine, look))
+    name = next(filter(None, (interface_of(machine, str(one[4][0])) for one in look(host))), "")
     mtu = machine.read(f"/sys/class/net/{name}/mtu") if name else None
     if mtu is None or not mtu.isdigit():
         return None

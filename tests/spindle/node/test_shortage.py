@@ -16,6 +16,8 @@ import logging
 import os
 import resource
 import socket
+import subprocess
+import threading
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,14 +26,17 @@ from unittest.mock import patch
 import pytest
 
 from spindle.client.attaching import attach
+from spindle.client.embedding import embed
 from spindle.config.settings import NodeConfig
-from spindle.errors import NoResources
+from spindle.errors import NO_THREAD, NoResources, shortage
+from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.node.epochs import NextEpoch
 from spindle.node.node import Node
 from spindle.transport.frames import receive_some, send_some
 from tests.spindle.daemons import Daemon, daemons
 from tests.spindle.node.test_node import Group, until, with_group
+from tests.spindle.users import STRANGER_UID, needs_root, run_as
 from tests.support import open_descriptors, wait_until
 
 NO_RESOURCES = 15  # exit code
@@ -228,3 +233,75 @@ def test_a_node_that_lacks_descriptors_from_the_beginning_says_so_and_keeps_none
 
     caplog.set_level(logging.CRITICAL + 1, "spindle")  # what is captured would keep the error, and that the node
     assert 3 < asyncio.run(more_and_more()) < 100
+
+
+# ---- threads (ulimit -u, TasksMax= of a service)
+
+
+@contextlib.contextmanager
+def no_thread(name: str) -> Iterator[None]:
+    """None whose name begins so starts."""
+    start = threading.Thread.start
+
+    def refused(self: threading.Thread) -> None:
+        if self.name.startswith(name):
+            raise RuntimeError(NO_THREAD)
+        start(self)
+
+    with patch.object(threading.Thread, "start", refused):
+        yield
+
+
+@needs_root
+def test_what_python_says_when_there_is_no_thread() -> None:
+    program = """
+        resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        try:
+            threading.Thread(target=print).start()
+        except RuntimeError as error:
+            print(error)
+        """
+    run = subprocess.run(run_as(STRANGER_UID, program, imports="import resource, threading"), capture_output=True,
+                         text=True, timeout=30, check=False)
+    assert run.stdout == f"{NO_THREAD}\n", run
+    assert shortage(RuntimeError("another one"), "x") is None
+
+
+@with_group
+async def test_a_node_without_its_thread_ends(group: Group) -> None:
+    """It hung in its end, as there was no thread to wait for."""
+    with no_thread("spindle-predicates"), pytest.raises(NoResources, match=r"needs threads.*TasksMax"):
+        await group.start()
+    node = await group.start()
+    assert node.view().node_ids == (node.node_id,)
+
+
+@with_group
+async def test_a_journal_without_its_thread_is_the_opener_s_failure_alone(group: Group) -> None:
+    """The journal can be opened once there is one: nothing of it is locked, or open."""
+    node = await group.start(journal_dir=group.runtime_dir / "journal")
+    await node.declare_topic(TopicSpec("t", level=Level.LOGGED))
+    with no_thread("journal"), pytest.raises(NoResources, match="the journal of topic 't' needs threads"):
+        await node.open_writer("t")
+    await until(lambda: not journal_files(), "nothing of it is open")
+    await node.open_writer("t")
+    assert journal_files()
+
+
+def journal_files() -> list[str]:
+    """Those that this process has open."""
+    found = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the listing's own
+            found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return sorted(one for one in found if "/journal/" in one)
+
+
+def test_a_request_for_which_there_is_no_thread_is_refused_in_words(
+        runtime_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with embed(config=NodeConfig(runtime_dir=runtime_dir, journal_dir=runtime_dir / "journal")) as session:
+        with patch("spindle.topics.journals._check_fits", side_effect=RuntimeError(NO_THREAD)), pytest.raises(
+                NoResources, match="needs threads"):
+            session.declare_topic(TopicSpec("t", level=Level.LOGGED))
+        session.declare_topic(TopicSpec("t", level=Level.LOGGED))
+    assert "Traceback" not in caplog.text

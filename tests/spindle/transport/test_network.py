@@ -36,7 +36,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.joining.contacts import Answer, Answers, Contacts
 from spindle.node.node import Node
-from spindle.transport.network import DataHello, Network, endpoint_of
+from spindle.transport.network import DataHello, Network
 from tests.spindle.node.test_node import take, until, write
 from tests.spindle.ports import reader_of, writer_of
 from tests.support import free_ports
@@ -368,6 +368,7 @@ def test_what_is_no_connection_of_ours_is_closed(runtime_dir: Path, first: bytes
     async def body() -> None:
         server = network(NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0", handshake_timeout_s=0.3))
         server.bind()
+        await server.locate(5.0)
         server.serve()
         host, port = server.endpoint.rsplit(":", 1)
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -375,6 +376,42 @@ def test_what_is_no_connection_of_ours_is_closed(runtime_dir: Path, first: bytes
         with contextlib.suppress(ConnectionResetError):  # what it had not read is lost with it
             assert b"SPNA" not in await asyncio.wait_for(reader.read(), 10)
         writer.close()
+        server.close()
+
+    asyncio.run(body())
+
+
+def test_who_comes_again_and_again_is_told_of_once(
+        runtime_dir: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A balancer that looks whether the port is open fills no log; another reason, or a minute later, is a line."""
+    def lines() -> list[str]:
+        return [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+
+    async def body() -> None:
+        server = network(NodeConfig(runtime_dir=runtime_dir, listen="127.0.0.1:0"))
+        server.bind()
+        await server.locate(5.0)
+        server.serve()
+
+        async def come(first: bytes) -> None:
+            reader, writer = await asyncio.open_connection(*server.endpoint.rsplit(":", 1))
+            writer.write(first)
+            writer.write_eof()
+            with contextlib.suppress(ConnectionResetError):
+                await asyncio.wait_for(reader.read(), 10)
+            writer.close()
+
+        for _ in range(5):
+            await come(b"")
+        assert len(lines()) == 1 and "before it had introduced itself" in lines()[0]
+        await come(b"GET / HTTP/1.1")
+        assert len(lines()) == 2 and "what no node of this version sends" in lines()[1]
+        monkeypatch.setattr("spindle.transport.network.SAY_AGAIN_S", 0.0)
+        await come(b"")
+        assert len(lines()) == 3 and "(4 more like it since this was said last)" in lines()[2]
+        monkeypatch.setattr("spindle.transport.network.SAID_MAX", 1)
+        await come(b"GET / HTTP/1.1")
+        assert len(server._closed) == 1
         server.close()
 
     asyncio.run(body())
@@ -391,9 +428,10 @@ def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
         server = network(config, token_for=lambda said: token if said == hello else None,
                          on_data=lambda said, fd: came.append((said, fd)))
         server.bind()
+        await server.locate(5.0)
         server.serve()
         client = network(config)
-        fd = await client.data(server.endpoint, hello, token, 5.0)
+        fd = await client.data(server.endpoint, hello, 1, token, 5.0)
         assert came[0][0] == hello
         ours, theirs = socket.socket(fileno=fd), socket.socket(fileno=came[0][1])
         for end in (ours, theirs):
@@ -405,27 +443,14 @@ def test_a_data_connection_is_for_who_was_told(runtime_dir: Path) -> None:
         for field in dataclasses.fields(hello):
             other = dataclasses.replace(hello, **{field.name: getattr(hello, field.name) + 1})
             with pytest.raises(ConnectionEnded, match="does not expect"):
-                await client.data(server.endpoint, other, token, 5.0)
+                await client.data(server.endpoint, other, 1, token, 5.0)
         with pytest.raises(ConnectionEnded, match="does not expect"):
-            await client.data(server.endpoint, hello, bytes(32), 5.0)
+            await client.data(server.endpoint, hello, 1, bytes(32), 5.0)
         server.close()
         with pytest.raises(ConnectionEnded, match="cannot be reached"):
-            await client.data(server.endpoint, hello, token, 5.0)
+            await client.data(server.endpoint, hello, 1, token, 5.0)
 
     asyncio.run(body())
-
-
-def test_where_a_node_is_reached(runtime_dir: Path) -> None:
-    config = NodeConfig(runtime_dir=runtime_dir, listen="0.0.0.0:7402", node_id=1)
-    name = socket.gethostname()
-    assert endpoint_of(config, ("0.0.0.0", 7402)) == f"{name}:7402"
-    assert endpoint_of(config, ("192.0.2.1", 7402)) == "192.0.2.1:7402"
-    assert endpoint_of(config, ("2001:db8::1", 7402, 0, 0)) == "[2001:db8::1]:7402"
-    ours = dataclasses.replace(config, contacts=("192.0.2.1", "localhost:7", "localhost"))
-    assert endpoint_of(ours, ("0.0.0.0", 7402)) == "localhost:7402"
-    several = dataclasses.replace(config, contacts=("127.77.0.1", "127.77.0.2"))
-    assert endpoint_of(several, ("127.77.0.2", 7402)) == "127.77.0.2:7402"
-    assert endpoint_of(dataclasses.replace(ours, advertise="me:1"), ("0.0.0.0", 7402)) == "me:1"
 
 
 # ---- members that live and can't connect (S39, S48)
@@ -442,11 +467,11 @@ class Wall:
         monkeypatch.setattr("spindle.membership.preparation.PREPARE_TIMEOUT_S", 0.5)
         monkeypatch.setattr("spindle.membership.preparation.LACKS_WAIT_S", 0.2)
 
-        async def between(network: Network, address: str, timeout_s: float) -> socket.socket:
+        async def between(network: Network, address: str, timeout_s: float, *place: Any) -> socket.socket:
             if frozenset((ids[network.endpoint], ids.get(address, 0))) in self.pairs:
                 await asyncio.sleep(0.1)
                 raise ConnectionEnded(f"{address} cannot be reached: no answer")
-            return await connect(network, address, timeout_s)
+            return await connect(network, address, timeout_s, *place)
 
         monkeypatch.setattr(Network, "_connect", between)
 

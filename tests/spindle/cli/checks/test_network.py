@@ -48,7 +48,7 @@ def listener() -> Iterator[tuple[socket.socket, str]]:
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loopback counts as another host's address, but for the node's own name."""
-    monkeypatch.setattr("spindle.transport.network.is_own", lambda host: host == "me.example")
+    monkeypatch.setattr("spindle.transport.network.is_own", lambda host, *_: host == "me.example")
 
 
 def test_a_node_of_one_host_has_nothing_to_check(machine: Machine) -> None:
@@ -158,8 +158,34 @@ def test_encryption(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     expect(network.check_encryption(asked_for), FAIL, "modprobe tls")
 
 
+def test_a_name_server_that_does_not_answer(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for once, not once for each name; and what isn't known is not guessed."""
+    together = threading.Barrier(3)
+
+    def nothing(host: str) -> list[object]:
+        if host.endswith(".example"):
+            together.wait(20)
+        return []
+
+    monkeypatch.setattr("spindle.transport.network.addresses_of", nothing)
+    node = having(machine, listen="0.0.0.0:7402", contacts=["a.example", "b.example", "c.example"])
+    expect(network.check_address(node), WARN, "unless it is one of the contacts", "name service")
+    assert network.check_mtu(node) is None
+    known = having(machine, listen="127.0.0.1:7402", advertise="127.0.0.1:7402", contacts=node.config.contacts)
+    expect(network.check_address(known), WARN, "no address of this host")
+
+
+def test_frames_of_a_host_with_ipv6_alone(machine: Machine) -> None:
+    node = having(machine, listen="[::1]:7402")
+    assert network.check_mtu(node) is None
+    put(machine, "/proc/net/if_inet6", "fe800000000000000000000000000001 02 40 20 80     eth0\n"
+                                       "00000000000000000000000000000001 01 80 10 80       lo\n")
+    put(machine, "/sys/class/net/lo/mtu", "65536")
+    expect(network.check_mtu(node), OK, "lo: MTU 65536")
+
+
 def test_frames(machine: Machine) -> None:
-    assert network.interface_of("127.0.0.1") == "lo" and network.interface_of("192.0.2.1") == ""
+    assert network.interface_of(machine, "127.0.0.1") == "lo" and network.interface_of(machine, "192.0.2.1") == ""
     node = having(machine, listen="127.0.0.1:7402")
     assert network.check_mtu(node) is None, "this /sys tells nothing"
     put(machine, "/sys/class/net/lo/mtu", "1500")
