@@ -148,17 +148,28 @@ def types_of(session: Session, topic_name: str, within: str = "", look_inside: b
 
 def _kept(session: Session, topic: str, within: str, look_inside: bool) -> Iterator[AnnouncedType]:
     """Types of what the topic keeps at the session's node."""
+    for one in _said_inside(session, topic, look_inside):
+        channel = channel_in(one)
+        type_ = announced.decode(one)[1]
+        if type_.kind and (channel.topic if channel is not None else "") == within:
+            yield type_
+
+
+def _said_inside(session: Session, topic: str, look_inside: bool) -> tuple[bytes, ...]:
     said = session.types(topic)
     if not said and look_inside and any(
             one.spec.name == topic and one.spec.level.keeps_history for one in session.topics()):
         with contextlib.suppress(SpindleError), session.open_reader(
                 topic, keep_all=False, from_history=False) as reader:
-            said = reader.types
-    for one in said:
-        channel = channel_in(one)
-        type_ = announced.decode(one)[1]
-        if type_.kind and (channel.topic if channel is not None else "") == within:
-            yield type_
+            said = tuple(reader.types)
+    return said
+
+
+def topics_kept(session: Session, order: str, look_inside: bool = False) -> set[str]:
+    """The topics in the order group `order` of which samples are kept, whether somebody has them open or not.
+    `look_inside`: the node may become a member of the group for it."""
+    return {channel.topic for one in _said_inside(session, order, look_inside)
+            if (channel := channel_in(one)) is not None}
 
 
 def data_type_of(one: AnnouncedType) -> Any:

@@ -363,6 +363,8 @@ def told(copied: list[Copied], where: Path, as_json: bool, done: str) -> int:
         live = ", being written" if one.live else ""
         click.echo(f"{click.style(done, fg='green')}  topic {escaped_plain(one.topic)} of node {one.node_id}: "
                    f"{one.messages:,} messages, {one.files} files ({bytes_text(one.size)}){kept}{live}")
+        for name in one.aside:
+            click.echo(f"           {name} is what was there of another journal of this topic")
     note(f"{len(copied)} journals {done} in {where}")
     return 0
 

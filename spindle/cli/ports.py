@@ -10,6 +10,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -89,8 +90,10 @@ def check_wishes(info: TopicInfo, level: str | None, size_max: int | None) -> No
             )
 
 
-def wait_for_topic(session: Session, topic: str, timeout_s: float | None) -> TopicInfo:
-    """The topic as soon as somebody declares it. Raises TopicUnknown after `timeout_s`, NodeStopped without a node."""
+def wait_for_topic(session: Session, topic: str, timeout_s: float | None, otherwise: Callable[[], bool]
+                   ) -> TopicInfo | None:
+    """The topic as soon as somebody declares it, or None as soon as `otherwise()`: it is in an order group. Raises
+    TopicUnknown after `timeout_s`, NodeStopped without a node."""
     info = found(session, topic)
     if info is not None:
         return info
@@ -101,7 +104,7 @@ def wait_for_topic(session: Session, topic: str, timeout_s: float | None) -> Top
     while True:
         changed.clear()
         info = found(session, topic)
-        if info is not None:
+        if info is not None or otherwise():
             return info
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:

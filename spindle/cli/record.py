@@ -72,7 +72,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
         try:
             with Recorder(target, session, topics, writer, keep_all, history, not no_reattach) as recorder, \
                     stopped_by_signals(recorder.stop):
-                recorder.look()
+                recorder.begin()
                 for like in recorder.missing():
                     note(f"waiting for {like!r}; nobody has declared such a topic yet")
                 if sys.stderr.isatty():
@@ -83,14 +83,15 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
                 if sys.stderr.isatty() and not as_json:
                     click.echo("\r\x1b[K", err=True, nl=False)
                 lost, refused, seen = recorder.lost, recorder.refused, len(recorder.topics)
-                untold = sorted(recorder.untold)
+                untold, left_out = sorted(recorder.untold), recorder.left_out
             writer.close({"lost": str(sum(lost.values())), **{f"lost.{name}": str(n) for name, n in lost.items()}})
         finally:
             writer.abandon()
     seconds = time.monotonic() - begun_s
     if as_json:
         print_json({"file": str(out), "messages": writer.messages, "topics": seen, "bytes": writer.bytes,
-                    "size": writer.size, "seconds": round(seconds, 3), "lost": lost})
+                    "size": writer.size, "seconds": round(seconds, 3), "lost": lost,
+                    "left_out": left_out})
     else:
         note(f"{writer.messages:,} messages of {seen} topics ({bytes_text(writer.bytes)}) in {duration_text(seconds)}, "
              f"written to {out}")
@@ -100,7 +101,9 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
         note(f"{name}: {number:,} messages lost, this command was slower than the writers (--keep-all makes them wait)")
     if refused:
         note(f"{refused:,} messages that no writer of this version sends are left out")
-    return 1 if lost else 0
+    for name, why in left_out.items():
+        note(f"{name} is not recorded any more since its node has gone away: {why}")
+    return 1 if lost or left_out else 0
 
 
 def shower(lines: Iterator[str]) -> Callable[[], None]:

@@ -4,7 +4,8 @@ Why a thread for each topic: each of them follows its topic from node to node an
 on one topic does. They share the session, and one participant for topics with a type, as long as the node is there.
 
 Rules: what one topic delivers is printed in its order; between topics there is none, unless they are in one order group
-and a program reads them as such. A topic that can't be read is named, and the others go on.
+and a program reads them as such. A topic that can't be read is named, and the others go on; unless the rules forbid it,
+it is tried again: nodes that it waits for come back, disks get room, programs declare it otherwise.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from spindle.client import Session
 
 TAKE_MAX = 256
+RETRY_S = 5.0  # until a topic that could not be read is tried again
 MAGIC = frozenset("*?[")
 
 
@@ -52,8 +54,10 @@ class Several:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         self._reading: set[str] = set()
-        self._readers: dict[str, Following] = {}
-        self._typed_lost: dict[str, int] = {}
+        self._refused: dict[str, str] = {}  # why topics could not be read
+        self._retry: dict[str, float] = {}  # when they are tried again
+        self._readers: list[Following] = []
+        self._typed_lost: dict[str, list[int]] = {}  # by topic, of each of its readers
         self._participant: Any = None
         self._open = ExitStack()
         self._seen = 0
@@ -76,17 +80,18 @@ class Several:
                 left_s = None if self._timeout_s is None else self._last_s + self._timeout_s - time.monotonic()
                 if left_s is not None and left_s <= 0:
                     break
-                self._changed.wait(PAUSE_S if self._session.gone else left_s)
+                wait_s = [PAUSE_S] if self._session.gone else [max(0.0, at - time.monotonic())
+                                                               for at in list(self._retry.values())]
+                self._changed.wait(min([*wait_s, left_s] if left_s is not None else wait_s, default=None))
         finally:
             with self._lock:
                 self._over = True
-                readers = list(self._readers.values())
-            for reader in readers:
+            for reader in self._readers:
                 reader.stay()
             self._open.close()
         if self._error is not None:
             raise self._error
-        lost = sum(reader.lost for reader in self._readers.values()) + sum(self._typed_lost.values())
+        lost = sum(reader.lost for reader in self._readers) + sum(map(sum, self._typed_lost.values()))
         return self._seen, lost
 
     def _begin_new(self) -> None:
@@ -97,19 +102,23 @@ class Several:
                     raise self._session.end_error or NodeStopped("the node has gone away")
                 self._session = self._target.attach("spindle sub", ATTEMPT_S)
                 self._session.add_listener(lambda _: self._changed.set())
-            names = topic_names(self._session)
+            names = topic_names(self._session, self._history)
         except AccessDenied:
             raise
         except (SpindleError, OSError) as error:
             if not self._again or not (self._session.gone or isinstance(error, (NoDaemon, OSError))):
                 raise
             return  # looked for again
-        for name in names:
-            if name not in self._reading and is_like(name, self._wanted):
-                self._reading.add(name)
-                if sys.stderr.isatty():
-                    note(f"reading {name!r}")
-                threading.Thread(target=self._read, args=(name, self._session), name=f"sub {name}", daemon=True).start()
+        now = time.monotonic()
+        with self._lock:
+            new = [name for name in names if name not in self._reading and is_like(name, self._wanted)
+                   and self._retry.get(name, now) <= now]
+            self._reading.update(new)
+            self._retry = {name: at for name, at in self._retry.items() if at > now}
+        for name in new:
+            if sys.stderr.isatty() and name not in self._refused:
+                note(f"reading {name!r}")
+            threading.Thread(target=self._read, args=(name, self._session), name=f"sub {name}", daemon=True).start()
 
     # --- one topic, on its thread
 
@@ -123,14 +132,27 @@ class Several:
             else:
                 self._read_typed(name, session, info)
         except (NodeStopped, ConnectionError) as error:
-            self._fail(error)
+            if self._again and session.gone and error.__cause__ is None:
+                self._try_again(name, 0.0)  # at the next node
+            else:
+                self._fail(error)
         except (SpindleError, CoreError, OSError, click.ClickException) as error:
             if self._over:
                 return
             text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-            note(f"{name}: {text}; the others go on")
+            if self._refused.get(name) != text:
+                self._refused[name] = text
+                note(f"{name}: {text}; the others go on")
+            if not isinstance(error, (AccessDenied, click.ClickException)):
+                self._try_again(name, RETRY_S)
         except Exception as error:  # a defect must not go unseen on a thread
             self._fail(error)
+
+    def _try_again(self, name: str, pause_s: float) -> None:
+        with self._lock:
+            self._reading.discard(name)
+            self._retry[name] = time.monotonic() + pause_s
+        self._changed.set()
 
     def _fail(self, error: Exception) -> None:
         with self._lock:
@@ -144,7 +166,7 @@ class Several:
             with self._lock:
                 if self._over:
                     return
-                self._readers[name] = reader
+                self._readers.append(reader)
             for pairs in reader.batches(TAKE_MAX, None):
                 if not self._put([printer(payload, of) for payload, of in pairs]):
                     return
@@ -169,15 +191,20 @@ class Several:
 
     def _print_typed(self, name: str, of: TopicType, order: str) -> None:
         reader = typed.open_reader(self._participant, name, of, order, self._keep_all, self._history)
+        lost = self._typed_lost.setdefault(name, [])
+        lost.append(0)
         form = typed.FORMS[self._style]
-        for first in reader.take_iter():
-            samples = [first, *reader.take(TAKE_MAX)]
-            self._typed_lost[name] = reader.get_sample_lost_status().total_count
-            lines = [form(name, typed.as_object(of, one), one.sample_info) for one in samples]
-            if self._style == "text":
-                lines = [f"{name}  {line}" for line in lines]
-            if not self._put([f"{line}\n".encode() for line in lines]):
-                return
+        try:
+            for first in reader.take_iter():
+                samples = [first, *reader.take(TAKE_MAX)]
+                lost[-1] = reader.get_sample_lost_status().total_count
+                lines = [form(name, typed.as_object(of, one), one.sample_info) for one in samples]
+                if self._style == "text":
+                    lines = [f"{name}  {line}" for line in lines]
+                if not self._put([f"{line}\n".encode() for line in lines]):
+                    return
+        finally:
+            reader.close()
 
     def _put(self, lines: Iterable[bytes]) -> bool:
         """Prints samples, as many as are wanted still; False if no more are."""
@@ -202,12 +229,20 @@ class Several:
         return not over
 
 
-def topic_names(session: Session) -> list[str]:
-    """The topics of the group as programs know them: an order group's one by one."""
+def topic_names(session: Session, kept: bool = False) -> list[str]:
+    """The topics of the group as programs know them: an order group's one by one. `kept`: those, too, that nobody has
+    open, and of which the node keeps samples."""
     from spindle.cli.topics import topic_in_group
 
-    plain = {info.spec.name for info in session.topics() if info.spec.type_name != typed.ORDER_GROUP}
-    return sorted(plain | {name for one in session.endpoints() if (name := topic_in_group(one.endpoint))})
+    known = session.topics()
+    names = {info.spec.name for info in known if info.spec.type_name != typed.ORDER_GROUP}
+    names |= {name for one in session.endpoints() if (name := topic_in_group(one.endpoint))}
+    orders = [info.spec.name for info in known if info.spec.type_name == typed.ORDER_GROUP]
+    if kept and orders:
+        from dds.dynamic import topics_kept
+
+        names |= {name for order in orders for name in topics_kept(session, order)}
+    return sorted(names)
 
 
 __all__ = ["Several", "is_pattern"]

@@ -116,13 +116,13 @@ def sub(
         return ended(seen, lost, count)
     try:
         with target.attach("spindle sub") as session:
-            grouped = found(session, topic) is None and bool(typed.order_of(session, topic))
+            grouped = found(session, topic) is None and bool(typed.order_of(session, topic, history))
             if grouped:
                 info = None
             elif create:
                 info = declared(session, topic, level, size_max)
             else:
-                info = wait_for_topic(session, topic, timeout)
+                info = wait_for_topic(session, topic, timeout, lambda: bool(typed.order_of(session, topic)))
             type_name = typed.ORDER_GROUP if info is None else info.spec.type_name
             if info is None or (type_name != OPAQUE_TYPE and style not in ("hex", "raw")):
                 if style in ("hex", "raw"):

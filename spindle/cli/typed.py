@@ -35,15 +35,21 @@ UNTOLD = ("nobody who has it open says what that is: its type is known while a p
           "it, unless IDL has no word for a member of it (`list[...]`, `dict` or `bytes`; `sequence[...]` has one)")
 
 
-def order_of(session: Session, topic: str) -> str:
-    """The order group in which somebody has this topic open; empty for a topic that is in none."""
+def order_of(session: Session, topic: str, look_inside: bool = False) -> str:
+    """The order group in which somebody has this topic open, or that keeps samples of it; empty for a topic that is in
+    none. `look_inside`: the node may become a member of groups for it."""
     known = session.topics()
     if any(one.spec.name == topic for one in known) or all(one.spec.type_name != ORDER_GROUP for one in known):
         return ""
     from dds.messages.order_groups import group_of
 
     grouped = group_of(topic, session, known)
-    return "" if grouped is None else grouped[0]
+    if grouped is not None:
+        return grouped[0]
+    from dds.dynamic import topics_kept
+
+    return next((one.spec.name for one in known if one.spec.type_name == ORDER_GROUP
+                 and topic in topics_kept(session, one.spec.name, look_inside)), "")
 
 
 def types(session: Session, topic: str, look_inside: bool = True) -> tuple[list[TopicType], str]:
@@ -51,7 +57,7 @@ def types(session: Session, topic: str, look_inside: bool = True) -> tuple[list[
     order group it is in ("" for none). `look_inside`: the node may become a member of the topic for it."""
     from dds.dynamic import types_of
 
-    order = order_of(session, topic)
+    order = order_of(session, topic, look_inside)
     return types_of(session, order or topic, topic if order else "", look_inside), order
 
 

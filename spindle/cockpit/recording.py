@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,13 @@ ENDS_WITH_US = ("import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, sign
 
 
 class Recordings:
-    """`options`: of every `spindle record`, which say where the node is. `directory`: where files go; None: nowhere."""
+    """`options`: of every `spindle record`, which say where the node is. `directory`: where files go; None: nowhere.
+    ended(topic, text) is called for one that has ended by itself, when somebody next asks what runs."""
 
-    def __init__(self, directory: Path | None, options: list[str]) -> None:
+    def __init__(self, directory: Path | None, options: list[str], ended: Callable[[str, str], object]) -> None:
         self._directory = directory
         self._options = options
+        self._ended = ended
         self._running: dict[str, tuple[subprocess.Popen[bytes], Path, float]] = {}
         self._lock = threading.Lock()
 
@@ -88,9 +91,12 @@ class Recordings:
             _end(process)
 
     def _collect(self) -> None:
-        for topic, (process, _, _) in list(self._running.items()):
+        for topic, (process, path, _) in list(self._running.items()):
             if process.poll() is not None:
                 del self._running[topic]
+                code, said = _end(process)
+                self._ended(topic, f"the recording of topic {topic} has ended by itself, with exit code {code}: {said}"
+                                   f"; what there is, is in {path}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> tuple[int, str]:

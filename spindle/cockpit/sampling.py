@@ -3,17 +3,20 @@
 Why one reader for all who watch a topic: a browser must cost the node no more than a program does. It keeps the newest
 only and acknowledges nothing, so that no writer ever waits for a page.
 
-Rules: a topic is read while somebody watches it, and at most FEEDS_MAX are. What a feed keeps is bounded in samples and
-in bytes; a watcher that was too slow is told how many it has missed. Samples of a type come through the DDS layer, as
-values that JSON knows; others as bytes.
+Rules: a topic is read while somebody watches it, and at most FEEDS_MAX are. Each is opened on a thread of its own: one
+that takes long, as a logged topic that waits for nodes that are away, keeps no other from being shown. What a feed
+keeps is bounded in samples and in bytes; a watcher that was too slow is told how many it has missed. Samples of a type
+come through the DDS layer, others as bytes; what is shown of either are values that JSON knows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
+import math
 import os
 import threading
 import time
@@ -35,7 +38,6 @@ TAKE_MAX = 256  # at a time; between two times the reader keeps so many, the new
 SAMPLE_BYTES_MAX = 16 << 10  # of one sample as JSON; of larger ones only the beginning is shown
 POLL_S = 0.05
 RETRY_S = 1.0  # for a feed that can't be read at the moment
-RETRY_HANGING_S = 15.0  # for one whose node doesn't answer
 ORDER_GROUP = "order group"  # the type of a node's topic that holds several of the DDS layer
 OPAQUE = "bytes"
 LOG = logging.getLogger("spindle.cockpit")
@@ -68,6 +70,7 @@ class Feed:
         self.type_text = ""
         self.watchers = 0
         self.reader: _Reader | None = None
+        self.opening: _Opening | None = None
         self.retry_s = 0.0
 
     def add(self, row: dict[str, Any]) -> None:
@@ -90,6 +93,39 @@ class _Reader:
     def __init__(self, close: Callable[[], None], take: Callable[[], tuple[list[dict[str, Any]], int]]) -> None:
         self.close = close
         self.take = take
+
+
+class _Opening:
+    """A reader that is being opened by `opens()` on a thread, which calls done() behind it. `result` is one or an
+    error, None before."""
+
+    def __init__(self, opens: Callable[[], _Reader], done: Callable[[], object]) -> None:
+        self.result: _Reader | Exception | None = None
+        self._opens, self._done = opens, done
+        self._lock = threading.Lock()
+        self._over = False
+        threading.Thread(target=self._run, name="spindle cockpit opens", daemon=True).start()
+
+    def _run(self) -> None:
+        result: _Reader | Exception
+        try:
+            result = self._opens()
+        except Exception as error:  # raised where it is taken
+            result = error
+        with self._lock:
+            self.result = result
+            over = self._over
+        if over and isinstance(result, _Reader):
+            _aside(result.close)
+        self._done()
+
+    def give_up(self) -> None:
+        """Nobody takes it any more."""
+        with self._lock:
+            self._over = True
+            result = self.result
+        if isinstance(result, _Reader):
+            _aside(result.close)
 
 
 class Sampling:
@@ -162,17 +198,18 @@ class Sampling:
 
     def _close(self, feed: Feed) -> None:
         reader, feed.reader = feed.reader, None
+        opening, feed.opening = feed.opening, None
         if reader is not None:
             _aside(reader.close)
+        if opening is not None:
+            opening.give_up()
 
     def _serve(self, feed: Feed) -> None:
         now_s = time.monotonic()
         try:
-            if feed.reader is None:
-                if now_s < feed.retry_s:
-                    return
-                feed.reader = self._open(feed)
-                feed.state = ""
+            if feed.reader is None and not self._opened(feed, now_s):
+                return
+            assert feed.reader is not None
             rows, feed.lost = feed.reader.take()
             for row in rows:
                 feed.add(row)
@@ -181,17 +218,32 @@ class Sampling:
                 LOG.exception("topic %r can't be read for a page", feed.source.topic)
             self._close(feed)
             feed.state = str(error)
-            hangs = isinstance(error, TimeoutError)  # and keeps this thread from all other topics meanwhile
-            feed.retry_s = time.monotonic() + (RETRY_HANGING_S if hangs else RETRY_S)
+            feed.retry_s = time.monotonic() + RETRY_S
             place = self._places.get(feed.source.node)
-            if place is not None and (place.gone or hangs):
+            if place is not None and place.gone:
                 _aside(self._places.pop(feed.source.node).close)
 
-    def _open(self, feed: Feed) -> _Reader:
+    def _opened(self, feed: Feed, now_s: float) -> bool:
+        """Whether it has a reader by now. Raises whatever kept it from having one."""
+        if feed.opening is None:
+            if now_s >= feed.retry_s:
+                place = self._places.get(feed.source.node)
+                if place is None:
+                    place = self._places[feed.source.node] = _Place(feed.source.node, self._attach, self._participant)
+                feed.opening = _Opening(functools.partial(self._open, feed, place), self._wake.set)
+            return False
+        result = feed.opening.result
+        if result is None:
+            return False
+        feed.opening = None
+        if isinstance(result, Exception):
+            raise result
+        feed.reader, feed.state = result, ""
+        return True
+
+    @staticmethod
+    def _open(feed: Feed, place: _Place) -> _Reader:
         source = feed.source
-        place = self._places.get(source.node)
-        if place is None:
-            place = self._places[source.node] = _Place(source.node, self._attach, self._participant)
         infos = {one.spec.name: one for one in place.session.topics()}
         info = infos.get(source.node_topic)
         if info is None:
@@ -224,25 +276,40 @@ class _Place:
     def __init__(self, node: int, attach: Callable[[int], Session], participant: Callable[[int], DomainParticipant]
                  ) -> None:
         self._node = node
-        self._new_participant = participant
+        self._attach, self._new_participant = attach, participant
+        self._session: Session | None = None
         self._participant: DomainParticipant | None = None
-        self.session = attach(node)
+        self._lock = threading.RLock()
+        self._over = False
 
     @property
     def gone(self) -> bool:
-        return self.session.gone
+        return self._session is not None and self._session.gone
+
+    @property
+    def session(self) -> Session:
+        with self._lock:
+            if self._over:
+                raise SpindleError("nobody watches this any more")
+            if self._session is None:
+                self._session = self._attach(self._node)
+            return self._session
 
     @property
     def participant(self) -> DomainParticipant:
-        if self._participant is None:
-            self._participant = self._new_participant(self._node or self.session.node_id)
-        return self._participant
+        with self._lock:
+            if self._participant is None:
+                self._participant = self._new_participant(self._node or self.session.node_id)
+            return self._participant
 
     def close(self) -> None:
-        with contextlib.suppress(Exception):
+        with self._lock, contextlib.suppress(Exception):
             if self._participant is not None:
                 self._participant.close()
-        self.session.close()
+        with self._lock:
+            self._over = True
+            if self._session is not None:
+                self._session.close()
 
 
 def _about(info: Any) -> dict[str, Any]:
@@ -276,8 +343,14 @@ def _text(payload: bytes) -> Any:
         return payload[:SAMPLE_BYTES_MAX // 4].hex(" ")
     if text[:1] in ("{", "["):
         with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(text)
+            return json.loads(text, parse_constant=str, parse_float=_number)
     return text
+
+
+def _number(text: str) -> Any:
+    """What JSON has no number for, as text: browsers know no infinity there."""
+    number = float(text)
+    return number if math.isfinite(number) else text
 
 
 def _fitting(session: Session, source: Source) -> list[Any]:

@@ -67,7 +67,9 @@ class Cockpit:
         self.entry: Entry
         self.observer = Observer(lambda: attach(0), self._on_look)
         self.sampling = Sampling(attach, participant)
-        self.actions = Actions(self.observer, Recordings(config.web_recordings, record_options))
+        self.actions = Actions(self.observer, Recordings(
+            config.web_recordings, record_options,
+            lambda topic, text: self.observer.happenings.say("record", "bad", text, topic=topic)))
         self._connections: dict[Connection, None] = {}  # the oldest first
         self._encoded: dict[tuple[Any, ...], str] = {}
         self._encoded_of: picture.Look | None = None

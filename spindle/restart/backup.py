@@ -6,7 +6,9 @@ files of a topic it has their standing (`spindle.restart.ledger`), as it was aft
 all restored knows its holders, and goes on from there.
 
 Rules: a copy is made under another name, checked, synced, and named when it is whole. What a backup has already, closed
-and the same, is not copied again. Restoring touches no journal that is there, and none that is in use.
+and the same, is not copied again. No message in a backup is ever overwritten: files there that the journal is not the
+continuation of any more, because that was begun anew, are put aside. Restoring touches no journal that is there, and
+none that is in use, and puts together nothing that doesn't belong together.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from spindle.journal.names import lock_name, parse
 from spindle.journal.reading import JournalFiles, find_journals
 from spindle.journal.recovery import corrupt_error, open_scan
 from spindle.journal.scan import Scan, State
+from spindle.restart.disk import ASIDE_SUFFIX, free_name
 from spindle.restart.ledger import SUFFIX as STANDING_SUFFIX
 
 PART_SUFFIX = ".part"  # of the name of a copy that isn't whole yet
@@ -35,7 +38,8 @@ Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
 @dataclasses.dataclass
 class Copied:
-    """What was done with one journal. `kept`: files that were there already, and the same."""
+    """What was done with one journal. `kept`: files that were there already, and the same. `aside`: what files that
+    were there, of another journal of this topic, are called now."""
 
     topic: str
     node_id: int
@@ -44,6 +48,7 @@ class Copied:
     messages: int = 0
     size: int = 0  # bytes that were copied
     live: bool = False  # a node writes it
+    aside: list[str] = dataclasses.field(default_factory=list)
 
 
 def backup(source: Path | str, target: Path | str, topic: str | None = None, node_id: int | None = None,
@@ -113,7 +118,7 @@ class _Step:
 
 
 def _backed_up(files: Files, journal: JournalFiles, target: Path, step: _Step) -> Copied:
-    found = Copied(journal.stem, journal.node_id)
+    found = Copied(journal.stem, journal.node_id, aside=_put_aside(files, journal, target))
     for place, path in enumerate(journal.paths):
         try:
             _copy_file(files, path, target, step, found)
@@ -129,6 +134,56 @@ def _backed_up(files: Files, journal: JournalFiles, target: Path, step: _Step) -
             files.remove(target / name)
     files.sync_directory(target)
     return found
+
+
+def _put_aside(files: Files, journal: JournalFiles, target: Path) -> list[str]:
+    """Keep, under other names, the files in `target` that the journal is not the continuation of; those names. The
+    journal was begun anew since, or goes on elsewhere than it did."""
+    copies = {parts.number: target / name for name in files.names(target) if (parts := parse(name)) is not None
+              and (parts.stem, parts.node_id) == (journal.stem, journal.node_id)}
+    numbers = [parts.number for path in journal.paths if (parts := parse(path.name)) is not None]
+    common = [number for number in numbers if number in copies]
+    before = copies.get(min(numbers, default=0) - 1)
+    if not common:
+        if not copies or (before is not None and _goes_on(files, before, journal.paths[0])):
+            return []
+        others = list(copies)
+    else:
+        paths = dict(zip(numbers, journal.paths, strict=True))
+        first = next((number for number in common if not _goes_on(files, copies[number], paths[number])),
+                     max(numbers) + 1)
+        others = list(copies) if first == common[0] else [number for number in copies if number >= first]
+    paths_aside = [copies[number] for number in sorted(others)]
+    standing = target / f"{journal.stem}-{journal.node_id}{STANDING_SUFFIX}"
+    if len(others) == len(copies) and standing.name in files.names(target):
+        paths_aside.append(standing)
+    names = [free_name(files, path, ASIDE_SUFFIX) for path in paths_aside]
+    for path, name in zip(paths_aside, names, strict=True):
+        files.rename(path, name)
+    if names:
+        files.sync_directory(target)
+    return [name.name for name in names]
+
+
+def _goes_on(files: Files, copy: Path, path: Path) -> bool:
+    """Whether the file `path` of a journal has all that `copy` in the backup has, or is the next one behind it. Of
+    files that can't be read or have gone the copying will tell, and a copy that makes no sense is replaced."""
+    opened = []
+    try:
+        for one in (copy, path):
+            opened.append(files.open(one))
+        kept, scan = open_scan(files, opened[0], copy), open_scan(files, opened[1], path)
+        if kept.head.file_id != scan.head.file_id:
+            kept.run()
+            return kept.head.number + 1 == scan.head.number and kept.next_position == scan.head.position
+        kept.run()
+        last = max(0, kept.end - PAGE), min(PAGE, kept.end)
+        return files.read(opened[0], last[1], last[0]) == files.read(opened[1], last[1], last[0])
+    except (JournalError, FileNotFoundError):
+        return True
+    finally:
+        for handle in opened:
+            files.close(handle)
 
 
 def _copy_file(files: Files, path: Path, target: Path, step: _Step, found: Copied) -> None:
@@ -202,6 +257,9 @@ def _write_copy(files: Files, handle: int, scan: Scan, copy: Path) -> bool:
             return False
     except JournalCorrupt:
         return False
+    except OSError:
+        files.remove(part)  # a full disk gets its room back
+        raise
     finally:
         files.close(made)
     files.rename(part, copy)
@@ -237,6 +295,7 @@ def _restored(files: Files, journal: JournalFiles, target: Path, step: _Step) ->
     found = Copied(journal.stem, journal.node_id)
     made: list[Path] = []
     lock: int | None = None
+    before: Scan | None = None
     try:
         for path in journal.paths:
             handle = files.open(path)
@@ -251,6 +310,12 @@ def _restored(files: Files, journal: JournalFiles, target: Path, step: _Step) ->
                 scan.run(step.of)
                 if scan.state is State.CORRUPT:
                     raise corrupt_error(scan)
+                if before is not None and (before.head.number + 1, before.next_position) != (
+                        scan.head.number, scan.head.position):
+                    raise JournalError(f"{path} doesn't go on where the file before it ends: they are of different "
+                                       f"journals, or one is missing. `spindle journal verify {path.parent}` shows "
+                                       "which belong together: move the others to another directory")
+                before = scan
                 if not _write_copy(files, handle, scan, target / path.name):
                     raise JournalError(f"{path} changes while it is read; is it in use?")
                 made.append(target / path.name)

@@ -160,7 +160,7 @@ def cut_after(store: Store, end: Order, suffix: str = FORKED_SUFFIX) -> tuple[in
                 if end != NOTHING:
                     raise
             count += beyond
-            aside = _free_name(store, path, suffix)
+            aside = free_name(store.files, path, suffix)
             kept.append(aside)
             if not good:
                 files.rename(path, aside)
@@ -175,8 +175,9 @@ def cut_after(store: Store, end: Order, suffix: str = FORKED_SUFFIX) -> tuple[in
     return count, kept
 
 
-def _free_name(store: Store, path: Path, suffix: str) -> Path:
-    taken = set(store.files.names(store.directory))
+def free_name(files: Files, path: Path, suffix: str) -> Path:
+    """What `path` may be called with this suffix, beside what there is already."""
+    taken = set(files.names(path.parent))
     name, attempt = path.name + suffix, 1
     while name in taken:
         attempt += 1
@@ -230,7 +231,7 @@ def _cut_file(store: Store, paths: list[Path], place: int, good: int) -> list[Pa
         return [*kept, _put_aside(store, paths[place])]
     handle = files.open(paths[place], writable=True)
     try:
-        kept.append(_free_name(store, paths[place], DAMAGED_SUFFIX))
+        kept.append(free_name(store.files, paths[place], DAMAGED_SUFFIX))
         _copy(files, handle, kept[-1], files.size(handle))
         files.truncate(handle, good)
         files.sync(handle)
@@ -251,7 +252,7 @@ def _renew_ledger(store: Store, ledger: Ledger) -> Path:
     begin = first_message(store)
     lives = () if begin == NOTHING else (
         Life(f"{recovery.group}.{store.node_id}-{secrets.token_hex(8)}", begin[0]),)
-    kept = _free_name(store, ledger.path, DAMAGED_SUFFIX)
+    kept = free_name(store.files, ledger.path, DAMAGED_SUFFIX)
     handle = files.open(ledger.path)
     try:
         _copy(files, handle, kept, files.size(handle))
@@ -262,7 +263,7 @@ def _renew_ledger(store: Store, ledger: Ledger) -> Path:
 
 
 def _put_aside(store: Store, path: Path) -> Path:
-    aside = _free_name(store, path, DAMAGED_SUFFIX)
+    aside = free_name(store.files, path, DAMAGED_SUFFIX)
     store.files.rename(path, aside)
     store.files.sync_directory(store.directory)
     return aside

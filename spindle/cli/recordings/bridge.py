@@ -14,9 +14,9 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any
 from dds.messages.contents import SAMPLE, Said
 from spindle.cli.common import Target, is_like, note
 from spindle.cli.ports import OPAQUE_TYPE
-from spindle.cli.recordings.recorder import OPAQUE, UNKNOWN, Kind, Recorder, Track, kind_of
-from spindle.errors import AccessDenied, GroupSilent, ListenError, NoDaemon, NodeStopped, SpindleError, TopicUnknown
+from spindle.cli.recordings.opening import Opened
+from spindle.cli.recordings.recorder import Recorder
+from spindle.cli.recordings.tracks import OPAQUE, UNKNOWN, Kind, Track, kind_of
+from spindle.errors import AccessDenied, ListenError, NodeStopped, SpindleError, TopicUnknown
 from spindle.group.schemas import OPAQUE as OCTETS
 
 if TYPE_CHECKING:
-    from spindle.client import Event, ReaderHandle, Session
+    from spindle.client import Event, Session
     from spindle_core.message import MessageInfo
 
 IDLE_S = 0.5  # between two looks whether the node is there
@@ -39,7 +41,6 @@ IDLE_S = 0.5  # between two looks whether the node is there
 # nothing costs this memory.
 BACKLOG_MAX, BACKLOG_MIN, BACKLOG_BYTES = 1024, 64, 256 << 20
 BYTES_SHOWN_MAX = 64 << 10  # of a sample of bytes, which travels as JSON
-ATTEMPT_S = 1.0  # for one node to answer
 READY_S = 10.0  # for the first look
 PAUSE_S = 0.2  # before a node is asked again
 
@@ -128,6 +129,8 @@ class Bridge(Recorder):
     shown     messages that were given to the server
     """
 
+    _program, _word = "spindle foxglove", "shown"
+
     def __init__(self, target: Target, session: Session, patterns: Sequence[str], history: bool, again: bool) -> None:
         self._known: dict[str, Track] = {}  # by the node's name; also those that nobody looks at
         self._shows: dict[str, dict[tuple[str, bytes], Channel]] = {}  # by that, then topic and type
@@ -138,6 +141,7 @@ class Bridge(Recorder):
         self._absent: set[str] = set()  # topics that were there at the last node, and may come again
         self._lookers = Lookers(self._heard)
         super().__init__(target, session, patterns, NoFile(), False, history, again)  # type: ignore[arg-type]
+        self._first = None
         import foxglove
 
         logging.getLogger("foxglove.context").addFilter(_is_news)
@@ -173,8 +177,7 @@ class Bridge(Recorder):
 
     def _heard(self) -> None:
         self._news.set()
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        self._rouse()
 
     # --- the server
 
@@ -219,10 +222,10 @@ class Bridge(Recorder):
             if name not in there or there[name].spec != track.info.spec:
                 self._forget(name)
         for name, info in there.items():
-            if name in self._refused:
+            if not self._may_be_opened(name):
                 continue
             if name not in self._known:
-                self._known[name] = Track(info, None)  # type: ignore[arg-type]
+                self._known[name] = Track(info)
             elif not changed & {name, ""}:
                 continue
             self._learn(self._known[name])
@@ -306,53 +309,67 @@ class Bridge(Recorder):
         for name, track in list(self._known.items()):
             wanted = name not in self._absent and any(
                 show.channel.id() in looking for show in self._shows.get(name, {}).values())
-            if wanted and name not in self.tracks:
-                try:
-                    track.begin(self._reader(self._session, track.info))
-                except (AccessDenied, TopicUnknown) as error:
-                    self._refuse(name, error)
-                    continue
-                self.tracks[name] = track
-            elif not wanted:
+            if not wanted:
+                self._close(name)
+            elif name in self.tracks:
+                self._open_next(name, track)
+            else:
+                self._opening.begin(name, self._session, track, functools.partial(
+                    self._reader, self._session, track.info))
+
+    def take_up(self) -> None:
+        super().take_up()
+        for name, track in list(self.tracks.items()):
+            if self._known.get(name) is not track:  # it is another one by now
                 self._close(name)
 
-    def _refuse(self, name: str, error: SpindleError) -> None:
+    def _begin(self, one: Opened) -> None:
+        super()._begin(one)
+        self._news.set()  # perhaps nobody looks at it any more
+
+    def _refuse(self, one: Opened, moves: bool) -> None:
         import foxglove
 
-        text = f"{name} is not shown: {error}"
-        note(text)
+        error = one.error
+        if self._session.gone or not isinstance(error, (SpindleError, OSError)):
+            super()._refuse(one, moves)
+            return
+        text = f"{one.name} is not shown: {error}"
+        if str(error) != str(self._refused.get(one.name)):
+            note(text)
+            if self._server is not None:
+                self._server.publish_status(text, foxglove.StatusLevel.Warning, None)
+        if isinstance(error, TopicUnknown):
+            self._forget(one.name)
+            return
+        self._refused[one.name] = error
         if isinstance(error, AccessDenied):
-            self._refused[name] = error
-        if self._server is not None:
-            self._server.publish_status(text, foxglove.StatusLevel.Warning, None)
-        self._forget(name)
+            self._forget(one.name)
 
     def _close(self, name: str) -> None:
         track = self.tracks.pop(name, None)
         if track is not None:
             with contextlib.suppress(SpindleError):
                 track.handle.close()
+            del track.handle  # its descriptors; the topic stays known
 
     def follow(self) -> None:
         """Show until stop(). Raises what the node said last, or NodeStopped, if it goes and this shall not go on;
         AccessDenied where it would go on."""
         while not self._stopping:
             try:
-                if self._news.is_set() and not self._moving:
-                    self.look()
-                had = self._pass(None)
-                if self._moving:
-                    if not any(track.handle.log.pending for track in self.tracks.values()):
-                        self._move(None)
-                elif self._session.gone:
-                    self.go_on()
-                elif not had:
+                self.go_on()
+                self._look_and_take_up()
+                if not self._pass(None):
                     self._sleep(IDLE_S)
             except AccessDenied:
                 raise
             except (SpindleError, OSError) as error:
                 if isinstance(error, NodeStopped) or self._session.gone:  # its last word may be any
-                    self.go_on()
+                    if not self._again:
+                        raise
+                    if not self._session.gone:
+                        time.sleep(PAUSE_S)
                 elif isinstance(error, TimeoutError):  # a node, or a group, that is busy with something else
                     note(f"{error}; asking again")
                     time.sleep(PAUSE_S)
@@ -364,46 +381,25 @@ class Bridge(Recorder):
         return self._session.gone
 
     def go_on(self) -> None:
-        """At the next node, as soon as there is one, and what had come is shown (or the rest can't be read). Raises as
+        """If the node has gone, at the next one, as soon as there is one and what had come is shown. Raises as
         follow()."""
-        if not self._again:
-            raise self._session.end_error or NodeStopped(f"node {self._session.node_id} has gone away")
-        had_ended = self._moving
-        for track in self.tracks.values():
-            if track.after is None:
-                track.after = self._frozen(track.handle)
-        if had_ended or not any(track.handle.log.pending for track in self.tracks.values()):
+        if self._stands_still():
             self._move(None)
 
-    @staticmethod
-    def _frozen(handle: ReaderHandle) -> Any:
-        try:
-            return handle.freeze()
-        except SpindleError:
-            return handle.position
+    def _ended(self) -> SpindleError:
+        return self._session.end_error or super()._ended()
 
-    def _attach(self) -> Session | None:
-        for target in dict.fromkeys((self._target, dataclasses.replace(self._target, node=None))):
-            try:
-                return target.attach("spindle foxglove", ATTEMPT_S)
-            except AccessDenied:
-                raise
-            except (NoDaemon, GroupSilent, OSError):
-                continue
-        return None
-
-    def _open_at(self, session: Session) -> bool:
-        """As a recorder does, but declares nothing: in a group that has begun anew programs say what a topic is. Until
-        they do its channel stays, and so do the clients."""
-        there = {info.spec.name: info.spec for info in session.topics()}
+    def _arrive(self) -> None:
+        """A bridge declares nothing: in a group that has begun anew programs say what a topic is. Until they do its
+        channel stays, and so do the clients."""
+        there = {info.spec.name: info.spec for info in self._session.topics()}
         self._absent = self._known.keys() - there.keys()
         for name, track in list(self.tracks.items()):
             if there.get(name) != track.info.spec:
                 self._close(name)
-        return super()._open_at(session)
 
     def _write(self, track: Track, unit: Sequence[Said], info: MessageInfo, at: int) -> int:
-        return sum(self._show(track, said, at) for said in unit)
+        return sum(self._show(track, said, info.reception_timestamp) for said in unit)  # as the clock says
 
     def _show(self, track: Track, said: Said, at: int) -> bool:
         if said.kind != SAMPLE:

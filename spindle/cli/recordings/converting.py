@@ -16,7 +16,7 @@ from dds.messages import announced
 from dds.messages.contents import SAMPLE
 from dds.messages.inline_qos import NOTHING
 from spindle.cli.recordings.lanes import Form, Lanes, Played
-from spindle.cli.recordings.recorder import TYPE_BYTES_MAX
+from spindle.cli.recordings.tracks import TYPE_BYTES_MAX
 from spindle.errors import JournalError
 from spindle.group.schemas import MessageSchema
 from spindle.journal.playing import JOURNAL, PlayedFile, merged

@@ -4,14 +4,16 @@ What a recording has: of each topic all that was said in it, samples as their wr
 and writers beside them on channels of their own. The topics of an order group have one order, which the file keeps;
 otherwise each topic has its own, and they are merged by the times at which the node delivered them.
 
-Rules: one thread reads all topics. What is at hand is sorted by time before it is written, and the times of one order
-never fall. A message is on a channel of its topic's type; what a type isn't known of within TYPE_WAIT_S has none.
+Rules: one thread reads all topics, and waits for none of them to be opened, here or at the next node. What is at hand
+is sorted by time before it is written, and the times of one order never fall. A message is on a channel of its topic's
+type; what a type isn't known of within TYPE_WAIT_S has none.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import os
 import select
 import threading
@@ -19,18 +21,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dds.codecs.schemas import schema_of
-from dds.codecs.types import codec_for
-from dds.dynamic import TopicType, types_of
-from dds.messages import announced
-from dds.messages.contents import ENDS, SAMPLE, Contents, Said
+from dds.dynamic import types_of
+from dds.messages.contents import ENDS, GONE, SAMPLE, Said
 from dds.messages.inline_qos import NOTHING
 from dds.messages.order_groups import channel_in, is_group
 from spindle.cli.common import Target, is_like, note
 from spindle.cli.ports import OPAQUE_TYPE, READER_QOS, announcement
-from spindle.errors import AccessDenied, GroupSilent, NoDaemon, SpindleError, TopicUnknown
+from spindle.cli.recordings.opening import Opened, Opening
+from spindle.cli.recordings.times import Timeline
+from spindle.cli.recordings.tracks import OPAQUE, UNKNOWN, Kind, Track, kind_of
+from spindle.errors import AccessDenied, GroupSilent, NoDaemon, NodeStopped, SpindleError, TopicMismatch, TopicUnknown
 from spindle.group.levels import Level
-from spindle.group.schemas import MessageSchema
 from spindle.journal.recording import places_in_set
 
 if TYPE_CHECKING:
@@ -46,54 +47,19 @@ SYNC_S = 1.0
 TYPE_WAIT_S = 1.0
 ATTEMPT_S = 1.0  # for one node to answer
 PAUSE_S = 0.2  # between two looks for a node
-TYPE_BYTES_MAX = 1 << 20  # of a type's description in a channel's metadata
-
-
-@dataclasses.dataclass(frozen=True)
-class Kind:
-    """A type as a recording has it. `key` tells types of one topic apart."""
-
-    key: bytes
-    schema: MessageSchema | None
-    said: str
-    keyed: bool
-
-
-OPAQUE = Kind(b"", schema_of(bytes), "", False)
-UNKNOWN = Kind(b"?", None, "", False)
-
-
-class Track:
-    """A topic of the node that is being read: a topic, or an order group with several."""
-
-    def __init__(self, info: TopicInfo, handle: ReaderHandle) -> None:
-        self.info = info
-        self.last_time = 0
-        self.begin(handle)
-        self.names: dict[int, str] = {}  # of an order group: topics by channel number
-        self.kinds: dict[str, dict[bytes, Kind]] = {}  # types of each topic by the marks of their payloads
-        self.looked_s = 0.0
-        self.since: dict[str, float] = {}  # when a type was first missing
-
-    def begin(self, handle: ReaderHandle) -> None:
-        """It is read by this handle; of what was read before nothing counts any more."""
-        self.handle = handle
-        self.contents = Contents()
-        self.lost_before = 0
-        self.places: dict[int, Position] = {}  # how far it was in each group that it has left
-        self.after: Position | None = None  # where the next node's reader goes on; the log has nothing later
-
-    @property
-    def lost(self) -> int:
-        return self.lost_before + int(self.handle.log.lost)
+END_S = 2.0  # at most, for what is being opened when it begins or ends, or the node has gone
+RETRY_S = 5.0  # until a topic that could not be opened is tried again, where nothing happens
 
 
 class Recorder:
     """See the module. A context manager.
 
     patterns  names of topics, or patterns with * and ?; those that come later are recorded, too
+    tracks    topics that are read, by name
     stop()    ends run() soon; may be called from a signal handler
     """
+
+    _program, _word = "spindle record", "recorded"
 
     def __init__(self, target: Target, session: Session, patterns: Sequence[str], writer: RecordingWriter,
                  keep_all: bool, history: bool, again: bool) -> None:
@@ -101,13 +67,20 @@ class Recorder:
         self._keep_all, self._history, self._again = keep_all, history, again
         self.tracks: dict[str, Track] = {}
         self._channels: dict[tuple[Any, ...], int] = {}
-        self._open = contextlib.ExitStack()
+        self._left: list[Session] = []  # of nodes that have gone, whose logs are still being read
+        self._first: Session | None = session  # that who has made this closes
         self._stopping = False
         self._told: Session | None = None  # that was said to have gone
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._news = threading.Event()
-        self._refused: dict[str, SpindleError] = {}  # topics that could not be opened, and why
+        self._opening = Opening(self._rouse)
+        self._refused: dict[str, Exception] = {}  # topics that could not be opened, and why
+        self._retry_s = 0.0  # when they are tried again
+        self._there: set[str] = set()  # topics that are to be recorded, recorded or not
+        self._groups_seen: set[str] = set()
+        self._lost: dict[str, int] = {}  # of topics that are others by now
         self.topics: set[str] = set()  # of which messages were recorded
+        self._times = Timeline(*clocks())
         self.untold: set[str] = set()  # of these, those with messages whose type nobody has said
         self._listen()
 
@@ -115,18 +88,37 @@ class Recorder:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._open.__exit__(None, None, None)
-        os.close(self._wake)
+        self._opening.close()
+        for track in self.tracks.values():
+            with contextlib.suppress(SpindleError, OSError):
+                track.handle.close()
+        for session in {*self._left, self._session}:
+            if session is not self._first:
+                session.close()
+        wake, self._wake = self._wake, -1
+        os.close(wake)
 
     def stop(self) -> None:
         self._stopping = True
-        with contextlib.suppress(OSError):
+        self._rouse()
+
+    def _rouse(self) -> None:
+        with contextlib.suppress(OSError, ValueError):  # ValueError: it is over
             os.eventfd_write(self._wake, 1)
 
     @property
     def lost(self) -> dict[str, int]:
         """Messages that were overwritten before they were read, by topic."""
-        return {name: track.lost for name, track in self.tracks.items() if track.lost}
+        lost = {name: track.lost + self._lost.get(name, 0) for name, track in self.tracks.items()}
+        return {name: count for name, count in {**self._lost, **lost}.items() if count}
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Topics that were recorded at a node that has gone, and are not at the present one, each with the reason."""
+        if self._session.gone:
+            return {}
+        return {name: str(self._refused.get(name, "it is still being opened there"))
+                for name, track in self.tracks.items() if track.session is not self._session}
 
     @property
     def refused(self) -> int:
@@ -138,50 +130,129 @@ class Recorder:
     def _listen(self) -> None:
         def heard(_: object) -> None:
             self._news.set()
-            with contextlib.suppress(OSError):
-                os.eventfd_write(self._wake, 1)
+            self._rouse()
 
         self._news.set()
         self._session.add_listener(heard)
 
     def missing(self) -> list[str]:
         """Patterns that no topic is like so far."""
-        known = {*self.tracks, *(name for track in self.tracks.values() for name in track.names.values())}
+        known = {*self._there, *(name for track in self.tracks.values() for name in track.names.values())}
         return [like for like in self._patterns if not any(is_like(name, (like,)) for name in known)]
 
     def look(self) -> None:
-        """Open what is there by now. Raises AccessDenied for a topic that was named, SpindleError."""
+        """Begin to open what is there by now, and isn't open at the present node; take_up() has what comes of it."""
         self._news.clear()
-        for info in self._session.topics():
+        self._retry_s = time.monotonic() + RETRY_S
+        session = self._session
+        for info in session.topics():
             name = info.spec.name
-            if name in self.tracks:
-                self._learn(self.tracks[name])
-            elif not isinstance(self._refused.get(name), AccessDenied) and self._wants_track(info):
-                try:
-                    track = Track(info, self._reader(self._session, info))
-                except SpindleError as error:
-                    if self._session.gone or (name in self._patterns and not isinstance(error, TopicUnknown)):
-                        raise
-                    if str(error) != str(self._refused.get(name)):
-                        note(f"{name} is not recorded: {error}")
-                    self._refused[name] = error  # unless the rules forbid it, it is tried again when something happens
-                    continue
-                if self._refused.pop(name, None) is not None:
-                    note(f"{name} is recorded from now on")
-                self._open.enter_context(track.handle)
-                self.tracks[name] = track
+            track = self.tracks.get(name)
+            if track is not None and track.session is session:
                 self._learn(track)
+            elif track is None and self._may_be_opened(name) and (self._wants_track(info) or self._may_keep(info)):
+                self._opening.begin(name, session, Track(info), functools.partial(self._reader, session, info))
+        for name, track in self.tracks.items():
+            self._open_next(name, track)
+
+    def _open_next(self, name: str, track: Track) -> None:
+        """At the present node, if it was read at one that has gone, and all of that is read."""
+        session, after = self._session, track.after
+        if track.session is not session and after is not None and track.is_read and self._may_be_opened(name):
+            self._opening.begin(name, session, track, functools.partial(
+                self._next_reader, session, track.info, after, dict(track.places)))
+
+    def _may_be_opened(self, name: str) -> bool:
+        return not isinstance(self._refused.get(name), AccessDenied)
+
+    def take_up(self) -> None:
+        """Read what has been opened. Raises AccessDenied and others for a topic that was named."""
+        behind_holes = []
+        for one in self._opening.take(self._session):
+            track: Track = one.track
+            moves = self.tracks.get(one.name) is track
+            if one.error is not None:
+                self._refuse(one, moves)
+                continue
+            assert one.handle is not None
+            if self._refused.pop(one.name, None) is not None:
+                note(f"{one.name} is {self._word} from now on")
+            if not moves:
+                self._begin(one)
+            elif not one.handle.continued and track.handle.log.read_on():
+                one.close()  # this node can't fill in what is missing there: what is behind it comes first
+                track.after, track.is_read = None, False
+            else:
+                if not one.handle.continued:
+                    behind_holes.append(one.name)
+                with contextlib.suppress(SpindleError, OSError):
+                    track.handle.close()
+                track.goes_on(one.session, one.handle)
+        if behind_holes:
+            note(f"something may be missing in between of {', '.join(behind_holes)}")
+        for session in [one for one in self._left if not any(track.session is one for track in self.tracks.values())]:
+            self._left.remove(session)
+            session.close()
+
+    def _begin(self, one: Opened) -> None:
+        """It is read from now on."""
+        assert one.handle is not None
+        one.track.begin(one.session, one.handle)
+        self.tracks[one.name] = one.track
+        self._learn(one.track)
+        if is_group(one.track.info.spec) and not self._wants(one.name) and not any(
+                map(self._wants, one.track.names.values())):
+            self.tracks.pop(one.name).handle.close()
+
+    def begin(self) -> None:
+        """Open what is there, or almost all: nothing waits for a topic that takes long."""
+        self.look()
+        self._opening.settle((), END_S)
+        self.take_up()
+
+    def _refuse(self, one: Opened, moves: bool) -> None:
+        """A topic could not be opened: it is tried again when something happens, unless the rules forbid it."""
+        assert one.error is not None
+        if self._session.gone:
+            return  # the node's last word, which may be any
+        if not isinstance(one.error, (SpindleError, OSError)):
+            raise one.error
+        if moves and isinstance(one.error, TopicMismatch):
+            note(f"{one.name} is another topic at node {one.session.node_id}, and recorded as that from here on")
+            self._lost[one.name] = self._lost.get(one.name, 0) + one.track.lost
+            with contextlib.suppress(SpindleError, OSError):
+                self.tracks.pop(one.name).handle.close()
+            self._news.set()
+            return
+        named = one.name in self._patterns and not isinstance(one.error, TopicUnknown)
+        if named and (not moves or isinstance(one.error, AccessDenied)):
+            raise one.error
+        if str(one.error) != str(self._refused.get(one.name)):
+            note(f"{one.name} is not recorded: {one.error}")
+        self._refused[one.name] = one.error
 
     def _wants(self, name: str) -> bool:
         return is_like(name, self._patterns)
 
     def _wants_track(self, info: TopicInfo) -> bool:
         if self._wants(info.spec.name):
+            self._there.add(info.spec.name)
             return True
         if not is_group(info.spec):
             return False
         channels = [channel_in(one.endpoint) for one in self._session.endpoints(info.spec.name)]
-        return any(one is not None and self._wants(one.topic) for one in channels)
+        wanted = {one.topic for one in channels if one is not None and self._wants(one.topic)}
+        self._there |= wanted
+        return bool(wanted)
+
+    def _may_keep(self, info: TopicInfo) -> bool:
+        """Whether this order group may keep samples of a topic that is wanted, and that nobody has open: who reads it
+        knows. Once of each."""
+        if not self._history or not is_group(info.spec) or not info.spec.level.keeps_history or (
+                info.spec.name in self._groups_seen):
+            return False
+        self._groups_seen.add(info.spec.name)
+        return True
 
     def _reader(self, session: Session, info: TopicInfo, **more: Any) -> ReaderHandle:
         keeps = info.spec.level.keeps_history
@@ -190,6 +261,14 @@ class Recorder:
                                      endpoint=announcement(READER_QOS), **more)
         handle.log.goes_on = self._again
         return handle
+
+    def _next_reader(self, session: Session, info: TopicInfo, after: Position, places: dict[int, Position]
+                     ) -> ReaderHandle:
+        """A reader at the next node, that goes on where the last one stood."""
+        session.declare_topic(info.spec)
+        earlier = [one for group, one in places.items() if group != after.group_id]
+        return self._reader(session, info, after=after, earlier=earlier,
+                            from_history=info.spec.level is not Level.UNORDERED)
 
     # --- types
 
@@ -247,12 +326,13 @@ class Recorder:
         end = None if duration_s is None else time.monotonic() + duration_s
         flushed = synced = time.monotonic()
         while not self._stopping and (count is None or self._writer.messages < count):
-            if self._news.is_set() and not self._moving:
-                try:
-                    self.look()
-                except (SpindleError, OSError):
-                    if not self._again or not self._session.gone:
-                        raise
+            if self._stands_still() and not self._move(end):
+                break
+            try:
+                self._look_and_take_up()
+            except (SpindleError, OSError):
+                if not self._again or not self._session.gone:
+                    raise
             had = self._pass(None if count is None else count - self._writer.messages)
             now = time.monotonic()
             if now - flushed >= FLUSH_S:
@@ -262,28 +342,57 @@ class Recorder:
             shown()
             if end is not None and now >= end:
                 break
-            if self._moving and not any(track.handle.log.pending for track in self.tracks.values()):
-                self._move(end)
-            elif not had:
+            if not had:
                 self._sleep(FLUSH_S if end is None else min(FLUSH_S, max(0.0, end - now)))
         if not self._stopping or count is None:  # all that is there by now, and nothing of what still comes
+            self._opening.settle(self._refused, END_S)  # whose readers others may see already
+            self.take_up()
             pending = max((int(track.handle.log.pending) for track in self.tracks.values()), default=0)
             for _ in range(1 + pending // TAKE_MAX):
                 self._pass(None if count is None else max(0, count - self._writer.messages))
 
+    def _look_and_take_up(self) -> None:
+        if self._is_left:
+            return
+        if self._news.is_set() or (self._refused and time.monotonic() >= self._retry_s):
+            self.look()
+        self.take_up()
+
     @property
-    def _moving(self) -> bool:
-        return any(track.after is not None for track in self.tracks.values())
+    def _is_left(self) -> bool:
+        """The node has gone, of which a reader may know before its session does."""
+        return self._session.gone or any(track.after is not None and track.session is self._session
+                                         for track in self.tracks.values())
+
+    def _stands_still(self) -> bool:
+        """True if the node has gone, and all that had come is read. Raises what is said of its end if this shall not go
+        on."""
+        if not self._is_left:
+            return False
+        self._opening.settle((), END_S)  # the node has answered, or its end is the answer
+        self.take_up()
+        for track in self.tracks.values():
+            if track.after is None:
+                track.leave()
+        if not all(track.is_read for track in self.tracks.values()):
+            return False
+        if not self._again:
+            raise self._ended()
+        return True
+
+    def _ended(self) -> SpindleError:
+        said = self._session.end_error
+        return NodeStopped(str(said) if said is not None else f"node {self._session.node_id} has gone away")
 
     def _pass(self, count: int | None) -> bool:
         """Take what is there, and write it by time. True if there was anything."""
-        taken: list[tuple[int, int, Track, bytes, MessageInfo]] = []
-        for track in self.tracks.values():
-            for payload, info in self._take(track):
-                track.last_time = max(track.last_time, info.reception_timestamp)
-                taken.append((track.last_time, len(taken), track, payload, info))
-        taken.sort(key=lambda one: one[:2])
-        for at, _, track, payload, info in taken:
+        read = [(track, *pair) for track in self.tracks.values() for pair in self._take(track)]
+        self._times.look(*clocks())
+        taken: list[tuple[int, Track, bytes, MessageInfo]] = []
+        for track, payload, info in read:
+            track.last_time = max(track.last_time, self._times.at(info.reception_timestamp))
+            taken.append((track.last_time, track, payload, info))
+        for at, track, payload, info in sorted(taken, key=lambda one: one[0]):
             whole = track.contents.take(payload, info)
             for unit in [whole] if any(said.in_set for said in whole) else [[said] for said in whole]:
                 if count is not None and count <= 0:
@@ -291,22 +400,22 @@ class Recorder:
                 written = self._write(track, unit, info, at)
                 if count is not None:
                     count -= written
-        return bool(taken)
+        return bool(read)
 
     def _take(self, track: Track) -> list[tuple[bytes, MessageInfo]]:
+        pairs: list[tuple[bytes, MessageInfo]] = []
         try:
-            pairs: list[tuple[bytes, MessageInfo]] = track.handle.log.take_pairs(TAKE_MAX)
+            pairs = track.handle.log.take_pairs(TAKE_MAX)
             if not pairs and track.after is None:
                 track.handle.log.wait(0.0)
-            return pairs
         except ConnectionError:
-            if not self._again or track.after is not None:
-                raise
-            try:
-                track.after = track.handle.freeze()
-            except SpindleError:  # killed while it changed the log: its rest can't be read
-                track.after = track.handle.position
-            return []
+            if track.after is None:
+                track.leave()
+                return []
+        if not pairs and track.after is not None and not track.is_read:
+            track.is_read = True
+            self._news.set()  # it is to be opened at the next node
+        return pairs
 
     def _sleep(self, timeout_s: float) -> None:
         """Until there may be something to take, or news, or stop()."""
@@ -314,6 +423,8 @@ class Recorder:
         poll.register(self._wake, select.POLLIN)
         by_ring = {}
         for track in self.tracks.values():
+            if track.after is not None:
+                continue
             log = track.handle.log
             if log.arm():
                 return
@@ -358,18 +469,21 @@ class Recorder:
             track.looked_s = 0.0
             kind = self._kind(track, topic, said)
         keyed = kind.keyed or said.kind != SAMPLE
-        key = (track.info.spec.name, topic, kind.key, said.kind, said.inline, said.writer if keyed else 0, place)
+        writer = 0 if not keyed else said.writer if said.kind == GONE else track.writers.name(said.writer)
+        key = (track.info.spec.name, topic, kind.key, said.kind, said.inline, writer, place)
         channel = self._channels.get(key)
         if channel is None:
             channel = self._channels[key] = self._writer.channel(
                 topic, kind.schema if said.kind == SAMPLE else None,
-                self._metadata(track, topic, kind, said, keyed, place))
+                self._metadata(track, topic, kind, said, writer, place))
         self._writer.add(channel, info.sequence, at, said.source_ns or at, said.payload)
         self.topics.add(topic)
+        if said.kind in ENDS:
+            track.writers.end(said)
         if kind is UNKNOWN and said.kind == SAMPLE:
             self.untold.add(topic)
 
-    def _metadata(self, track: Track, topic: str, kind: Kind, said: Said, keyed: bool, place: str) -> dict[str, str]:
+    def _metadata(self, track: Track, topic: str, kind: Kind, said: Said, writer: int, place: str) -> dict[str, str]:
         spec = track.info.spec
         found = {"level": spec.level.name.lower(), "size_max": str(spec.size_max)}
         if topic != spec.name:
@@ -378,8 +492,8 @@ class Recorder:
             found["type"] = kind.said
         if said.kind != SAMPLE:
             found["what"] = said.kind
-        if keyed:
-            found["writer"] = f"{said.writer:x}"
+        if writer:
+            found["writer"] = f"{writer:x}"
         if place:
             found["set"] = place
         if said.inline != NOTHING:
@@ -389,89 +503,50 @@ class Recorder:
 
     # --- the next node
 
-    def _move(self, end: float | None) -> None:
-        """Open all readers at the next node that serves."""
+    def _move(self, end: float | None) -> bool:
+        """Attach to the next node that serves; look() opens all topics there. False if there is none until `end` or
+        stop()."""
         old = self._session
         if self._told is not old:
             self._told = old
             note(f"node {old.node_id} has gone away; this goes on at the next node of the host")
-        for track in self.tracks.values():
-            if track.after is None:
-                try:
-                    track.after = track.handle.freeze()
-                except SpindleError:
-                    track.after = track.handle.position
-            track.places |= {one.group_id: one for one in track.handle.passed(track.after)}
         while not self._stopping and (end is None or time.monotonic() < end):
-            session: Session | None = None
-            try:
-                session = self._attach()
-                if session is not None:
-                    if self._open_at(session):
-                        old.close()
-                    return
-            except (NoDaemon, OSError, TimeoutError, ConnectionError, GroupSilent):
-                pass
-            except SpindleError:
-                if session is None or not session.gone:  # else it was the last word of a node that goes, too
-                    raise
+            session = self._attach()
+            if session is not None:
+                self._left.append(old)
+                self._session = session
+                try:
+                    self._refused.clear()  # this node may have other rules
+                    self._listen()
+                    self._arrive()
+                    note(f"goes on at node {session.node_id}")
+                    return True
+                except (SpindleError, OSError):
+                    if not session.gone:
+                        raise
+                    self._left.pop()
+                    self._session = old
+                    session.close()
             time.sleep(PAUSE_S)
+        return False
+
+    def _arrive(self) -> None:
+        """At the next node."""
 
     def _attach(self) -> Session | None:
         for target in dict.fromkeys((self._target, dataclasses.replace(self._target, node=None))):
             try:
-                return target.attach("spindle record", ATTEMPT_S)
+                return target.attach(self._program, ATTEMPT_S)
             except AccessDenied:
                 raise
-            except (NoDaemon, OSError):
+            except (NoDaemon, GroupSilent, OSError):
                 continue
         return None
 
-    def _open_at(self, session: Session) -> bool:
-        """False if there is still something to be read of the last node's logs."""
-        opened: dict[str, ReaderHandle] = {}
-        try:
-            for name, track in self.tracks.items():
-                assert track.after is not None
-                session.declare_topic(track.info.spec)
-                earlier = [one for group, one in track.places.items() if group != track.after.group_id]
-                opened[name] = self._reader(session, track.info, after=track.after, earlier=earlier,
-                                            from_history=track.info.spec.level is not Level.UNORDERED)
-        except BaseException:
-            session.close()
-            raise
-        unread = [self.tracks[name] for name, handle in opened.items()
-                  if not handle.continued and self.tracks[name].handle.log.read_on()]
-        if unread:  # this node can't fill in what is missing there: what is behind it comes first
-            session.close()
-            for track in unread:
-                track.after = None
-            return False
-        self._open.enter_context(session)
-        missing = [name for name, handle in opened.items() if not handle.continued]
-        for name, handle in opened.items():
-            track = self.tracks[name]
-            assert track.after is not None
-            track.places[track.after.group_id] = track.after
-            track.lost_before += int(track.handle.log.lost)
-            track.handle, track.after = self._open.enter_context(handle), None
-        self._session = session
-        self._refused.clear()  # this node may have other rules
-        self._listen()
-        note(f"goes on at node {session.node_id}" + (
-            f"; something may be missing in between of {', '.join(missing)}" if missing else ""))
-        return True
 
-
-def kind_of(one: TopicType) -> Kind:
-    """A type that is announced, as a recording has it."""
-    codec = codec_for(one.data_type, keys=one.keys)
-    said = announced.encode({"qos": {}}, codec, TYPE_BYTES_MAX).decode()
-    try:
-        schema: MessageSchema | None = one.schema
-    except ValueError:
-        schema = None
-    return Kind(one.announced.identifier, schema, said, codec.key_of is not None)
+def clocks() -> tuple[int, int]:
+    """The wall clock, UTC ns, and one that nobody sets."""
+    return time.time_ns(), time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 def progress_of(writer: RecordingWriter, recorder: Recorder, begun_s: float) -> Iterator[str]:
@@ -483,4 +558,4 @@ def progress_of(writer: RecordingWriter, recorder: Recorder, begun_s: float) -> 
                f"{duration_text(time.monotonic() - begun_s)}; Ctrl-C ends")
 
 
-__all__ = ["Kind", "Recorder", "kind_of", "progress_of"]
+__all__ = ["Recorder", "progress_of"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ def moved(how: str, nodes: tuple[StandInNode, Refusing], *refusals: Exception) -
         with moving:
             if how == "record":
                 moving.look()
+                wait_until(lambda: moving.take_up() or moving.tracks, what="the recorder's reader")
             first.stop()
             wait_until(lambda: session.gone, what="the end of the first node")
             if how == "sub":
@@ -73,7 +75,14 @@ def moved(how: str, nodes: tuple[StandInNode, Refusing], *refusals: Exception) -
             elif how == "pub":
                 moving.write([b"x"], 10.0)
             else:
-                moving._move(None)
+                with ThreadPoolExecutor() as pool:
+                    running = pool.submit(moving.run, None, None, lambda: None)
+                    try:
+                        wait_until(lambda: running.done() or moving.tracks["t"].session is not session,
+                                   what="the recorder at the next node")
+                    finally:
+                        moving.stop()
+                    running.result(10)
         assert not second.refusals
 
 

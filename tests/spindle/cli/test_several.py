@@ -10,15 +10,21 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import dds
 from dds.idl import IdlStruct
+from spindle.cli import several, sub
+from spindle.cli.common import Target
+from spindle.cli.several import Several
 from spindle.client import attach
+from spindle.errors import AccessDenied, GroupSilent, JournalError, NoResources, TopicMismatch
 from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Cli, Spawned, spawn
 from tests.spindle.daemons import daemons
@@ -145,3 +151,51 @@ def test_how_it_ends(cli: Cli, stand_in: StandInNode) -> None:
     assert cli("sub", "a", "b", "--create", "--timeout", 0.1).code == 0
     assert [info.spec.name for info in stand_in.topics()] == ["a", "b"]
     assert cli("sub").code == 2
+
+
+class Refusing(StandInNode):
+    """Opens no reader of topic a as long as there are `refusals`."""
+
+    refusals: list[Exception]
+
+    async def open_reader(self, topic: str, **more: Any) -> Any:
+        if topic == "a" and self.refusals:
+            raise self.refusals.pop(0)
+        return await super().open_reader(topic, **more)
+
+
+@pytest.mark.parametrize("refusals", [
+    [GroupSilent("topic 'a' waits for node 1")] * 2, [JournalError("no room"), TopicMismatch("another type")],
+    [NoResources("no descriptor is left")]], ids=lambda one: type(one[0]).__name__)
+def test_a_topic_that_could_not_be_read_is_tried_again(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch,
+                                                       capfd: pytest.CaptureFixture[str], refusals: list[Exception]
+                                                       ) -> None:
+    """What is the matter is said once; samples that come later are printed."""
+    monkeypatch.setattr(several, "RETRY_S", 0.01)
+    (runtime_dir / "domain-0").mkdir()
+    with Refusing(runtime_dir / "domain-0" / "node-1.sock") as node, Target().attach("reads") as session:
+        node.refusals = list(refusals)
+        for name in ("a", "b"):
+            session.declare_topic(TopicSpec(name))
+        reading = Several(Target(), session, ["*"], "lines", sub.named_printer, count=1, timeout_s=None, history=False,
+                          keep_all=False, again=True)
+        with ThreadPoolExecutor() as pool:
+            done = pool.submit(reading.run)
+            wait_until(lambda: done.done() or len(node.open_ports) == 2, what="readers of both topics")
+            assert not done.done(), done.result()
+            node.logs["a"].append(b"hello", 1, 0, 0, 0, 0)
+            assert done.result(10) == (1, 0)
+    out, err = capfd.readouterr()
+    assert out == "hello\n" and all(err.count(f"a: {one}; the others go on") == 1 for one in refusals)
+
+
+def test_a_topic_that_the_rules_forbid_is_not_tried_again(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch,
+                                                          capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(several, "RETRY_S", 0.01)
+    (runtime_dir / "domain-0").mkdir()
+    with Refusing(runtime_dir / "domain-0" / "node-1.sock") as node, Target().attach("reads") as session:
+        node.refusals = [AccessDenied("no rule lets you")]
+        session.declare_topic(TopicSpec("a"))
+        assert Several(Target(), session, ["*"], "lines", sub.named_printer, count=None, timeout_s=0.5, history=False,
+                       keep_all=False, again=True).run() == (0, 0)
+    assert capfd.readouterr().err.count("no rule lets you") == 1 and not node.refusals

@@ -145,6 +145,39 @@ def test_a_topic_in_an_order_group(cli: Cli, runtime_dir: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_topic_in_an_order_group_whose_writers_have_gone(cli: Cli, runtime_dir: Path, tmp_path: Path) -> None:
+    """Somebody has another topic of the group open: what is kept of this one is found by its name."""
+    kept, out = dds.Qos(dds.Policy.Durability.TransientLocal, dds.Policy.History.KeepAll), tmp_path / "kept.mcap"
+    with dds.DomainParticipant.embedded() as participant:
+        keeper = dds.DataReader(participant, dds.Topic(participant, "other", FIX, kept, order="flight"))
+        writer = dds.DataWriter(participant, dds.Topic(participant, "fixes", FIX, kept, order="flight"))
+        writer.write(FIX("A", 1, Mode.manual))
+        assert writer.wait_for_acks(LONG)
+        writer.close()
+        assert keeper and "@key string aircraft;" in cli("typeof", "fixes").out
+        for topic in ("fixes", "fix*"):
+            printed = cli("sub", topic, "--history", "-c", 1, "-t", 20, "--format", "lines")
+            assert printed.code == 0 and json.loads(printed.out)["altitude"] == 1, printed.err
+        recorded = cli("record", "fixes", "-o", out, "--history", "-c", 1)
+        assert recorded.code == 0 and "waiting" not in recorded.err, recorded.err
+        assert "fixes" in cli("replay", out, "--list").out
+        other = cli("record", "else", "-o", out, "--force", "--history", "--duration", 1)
+        assert other.code == 0 and "waiting for 'else'" in other.err and "0 messages of 0 topics" in other.err
+
+
+@pytest.mark.slow
+def test_a_topic_that_comes_in_an_order_group(runtime_dir: Path) -> None:
+    """Who waits for it reads it there."""
+    with dds.DomainParticipant.embedded() as participant, spawn("sub", "fixes", "-c", 1) as command:
+        assert command.stderr is not None and b"waiting for topic 'fixes'" in command.stderr.readline()
+        writer = dds.DataWriter(participant, dds.Topic(participant, "fixes", FIX, order="flight"))
+        wait_until(writer.get_matched_subscriptions, 20, "the reader of spindle sub")
+        writer.write(FIX("A", 1, Mode.manual))
+        out, err = command.communicate(timeout=20)
+        assert command.returncode == 0 and json.loads(out)["altitude"] == 1, err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["text", "json", "lines"])
 def test_two_daemons(runtime_dir: Path, style: str) -> None:
     """The program is at one, the shell at the other."""

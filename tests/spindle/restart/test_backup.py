@@ -177,7 +177,7 @@ def test_damage_is_neither_backed_up_nor_restored(tmp_path: Path, cli: Cli) -> N
     assert refused.code == 10 and not list((tmp_path / "new").glob("*.mcap"))
 
 
-def test_a_restore_that_fails_leaves_nothing_of_the_journal(tmp_path: Path) -> None:
+def test_what_fails_on_a_full_disk_leaves_nothing_of_the_journal(tmp_path: Path) -> None:
     class Full(OsFiles):
         def write(self, handle: int, buffers: Sequence[Buffer], offset: int) -> None:
             if offset:
@@ -189,6 +189,7 @@ def test_a_restore_that_fails_leaves_nothing_of_the_journal(tmp_path: Path) -> N
         write(session, range(50))
     with pytest.raises(JournalError, match=r"^cannot back journals up in .*No space left.* Name another directory"):
         backup(journals, out, files=Full())
+    assert not list(out.iterdir()), "what fills the disk"
     backup(journals, out)
     with pytest.raises(JournalError, match=r"^cannot restore journals in .*No space left"):
         restore(out, new, files=Full())
@@ -209,3 +210,57 @@ def test_a_killed_daemon_is_backed_up_without_its_torn_end(runtime_dir: Path, tm
     data = path.read_bytes()
     assert cli("journal", "backup", journals, "-o", out).code == 0
     assert verify(out).files[0].closed and texts(out) == expected(100) and path.read_bytes() == data
+
+
+def lives(directory: Path, *numbers: range) -> Path:
+    """A node's journal with a file for each life of its group, each with these messages."""
+    for some in numbers:
+        with group(directory, 1) as (session,):
+            write(session, some)
+    return directory / "journal"
+
+
+def test_a_journal_that_was_begun_anew_replaces_nothing_in_a_backup(tmp_path: Path, cli: Cli) -> None:
+    """The topic was declared anew, its journal put aside or lost: what the backup had of the former one stays."""
+    out, restored = tmp_path / "backup", tmp_path / "restored"
+    assert cli("journal", "backup", lives(tmp_path / "a", range(30), range(30, 60)), "-o", out).code == 0
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    result = cli("journal", "backup", lives(tmp_path / "b", range(100, 105)), "-o", out)
+    assert result.code == 0 and "is what was there of another journal" in result.out
+    assert verify(out).ok and texts(out) == [b"%d" % number for number in range(100, 105)]
+    assert before == {path.name.removesuffix(".aside"): path.read_bytes() for path in out.iterdir()
+                      if path.name.endswith(".aside")}
+    assert [one.payload for name in sorted(before) if name.endswith(".mcap")
+            for one in read(out / f"{name}.aside")] == expected(60)
+    result = cli("journal", "backup", lives(tmp_path / "b", range(105, 110)), "-o", out, "--json")
+    assert result.code == 0 and not result.json[0]["aside"], "it goes on"
+    assert cli("journal", "restore", out, restored).code == 0
+    assert texts(restored) == [b"%d" % number for number in range(100, 110)]
+
+
+def test_a_backup_that_has_missed_files_is_begun_anew(tmp_path: Path, cli: Cli) -> None:
+    """Retention took them in the meantime; behind a file that is there nothing is missing."""
+    out = tmp_path / "backup"
+    journals = lives(tmp_path, range(10))
+    assert cli("journal", "backup", journals, "-o", out).code == 0
+    lives(tmp_path, range(10, 20))
+    first, second = sorted(journals.glob("*.mcap"))
+    first.unlink()
+    result = cli("journal", "backup", journals, "-o", out, "--json")
+    assert result.code == 0 and not result.json[0]["aside"] and texts(out) == expected(20) and verify(out).ok
+    lives(tmp_path, range(20, 30), range(30, 40))
+    second.unlink()
+    sorted(journals.glob("*.mcap"))[0].unlink()
+    result = cli("journal", "backup", journals, "-o", out, "--json")
+    assert result.code == 0 and len(result.json[0]["aside"]) == 3, "two files and the standing"
+    assert verify(out).ok and texts(out) == expected(40)[30:]
+
+
+def test_files_that_do_not_belong_together_are_not_restored(tmp_path: Path, cli: Cli) -> None:
+    mixed, restored = tmp_path / "mixed", tmp_path / "restored"
+    journals = lives(tmp_path / "a", range(30), range(30, 60)), lives(tmp_path / "b", range(100, 105))
+    shutil.copytree(journals[0], mixed)
+    shutil.copy(next(journals[1].glob("*.mcap")), mixed)
+    result = cli("journal", "restore", mixed, restored)
+    assert result.code == 10 and "doesn't go on where the file before it ends" in result.err
+    assert not list(restored.glob("*.mcap"))

@@ -124,6 +124,9 @@ def test_a_type_that_no_schema_can_say(cli: Cli, node: dds.DomainParticipant, tm
     assert result.code == 1 and "`sequence[...]` has one" in result.err
 
 
+LONG_S = 15.0
+
+
 def test_a_topic_that_can_t_be_opened_is_tried_again(node: dds.DomainParticipant, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch,
                                                      capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,6 +147,8 @@ def test_a_topic_that_can_t_be_opened_is_tried_again(node: dds.DomainParticipant
     with Recorder(Target(), node._runtime.session, ["*"], writer, False, False, False) as recorder:
         for _ in range(4):
             recorder.look()
+            recorder._opening.settle((), LONG_S)
+            recorder.take_up()
         assert set(recorder.tracks) == {"late"} and sorted(asked) == ["late"] * 3 + ["secret"] and written
     writer.close()
     said = capsys.readouterr().err
