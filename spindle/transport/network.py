@@ -118,6 +118,7 @@ class Network:
         self._introducing: set[asyncio.Task[None]] = set()
         self._trust = Trust.of(config)
         self._places: dict[int, tuple[int, Place]] = {}  # by node id: a life of it, and where that has proved to be
+        self._astray: set[int] = set()  # node ids: the last attempt to reach them there failed
         self._closed: dict[tuple[str, str], tuple[float, int]] = {}  # what was said when, and how often it was since
         self.endpoint = ""  # host:port, for others
         self.short: NoResources | None = None  # why the last connection that came in could not be taken
@@ -309,8 +310,7 @@ class Network:
 
     async def data(self, address: str, hello: DataHello, incarnation: int, token: bytes, timeout_s: float) -> int:
         """The descriptor of a data connection to this life of the node. Raises ConnectionEnded."""
-        life, place = self._places.get(hello.to_node_id, (-1, None))
-        sock = await self._connect(address, timeout_s, place if life == incarnation else None)
+        sock = await self._connect_again(hello.to_node_id, incarnation, address, timeout_s)
         packed = hello.pack()
         try:
             loop = asyncio.get_running_loop()
@@ -320,6 +320,7 @@ class Network:
             if answer[:4] != _ACCEPTED or not hmac.compare_digest(answer[4:], proof):
                 raise ConnectionEnded(f"node {hello.to_node_id} at {address} does not expect this data connection")
             self._places[hello.to_node_id] = incarnation, (sock.family, sock.getpeername())
+            self._astray.discard(hello.to_node_id)
             self._protect(sock, token, packed, server_side=False)
         except (asyncio.TimeoutError, TimeoutError):
             sock.close()
@@ -333,6 +334,17 @@ class Network:
             sock.close()
             raise
         return sock.detach()
+
+    async def _connect_again(self, node_id: int, incarnation: int, address: str, timeout_s: float) -> socket.socket:
+        """To where this life of the node was. If nobody is reached there, the next attempt asks what the address stands
+        for, and the one after that doesn't: the node may have several addresses, or the name server none to tell."""
+        life, place = self._places.get(node_id, (-1, None))
+        known = place if life == incarnation and node_id not in self._astray else None
+        try:
+            return await self._connect(address, timeout_s, known)
+        except ConnectionEnded:
+            (self._astray.discard if known is None else self._astray.add)(node_id)
+            raise
 
     def _protect(self, sock: socket.socket, token: bytes, packed: bytes, server_side: bool) -> None:
         if self._config.encrypt:

@@ -19,6 +19,7 @@ from unittest import mock
 import pytest
 
 from spindle.config.settings import NodeConfig
+from spindle.errors import ConnectionEnded
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
 from spindle.transport.network import DataHello, endpoint_of
@@ -153,6 +154,17 @@ def test_another_life_of_a_node_is_looked_for_where_its_name_leads_by_then(runti
         for host, life in ((0, 1), (1, 1), (1, 2), (1, 2)):
             os.close(await client.data(hosts[host].endpoint, hello, life, token, 5.0))
         assert at == [0, 0, 1, 1], "a life stays where it is"
+        hosts[1].close()
+        with pytest.raises(ConnectionEnded, match="cannot be reached"):
+            await client.data(hosts[0].endpoint, hello, 2, token, 5.0)
+        with resolver(fails) as asked, pytest.raises(ConnectionEnded, match="name resolution"):
+            await client.data(hosts[0].endpoint, hello, 2, token, 5.0)
+        assert asked, "it may have another address"
+        with resolver(fails) as asked, pytest.raises(ConnectionEnded, match="cannot be reached"):
+            await client.data(hosts[0].endpoint, hello, 2, token, 5.0)
+        assert not asked, "or be there again"
+        os.close(await client.data(hosts[0].endpoint, hello, 2, token, 5.0))
+        assert at[4:] == [0]
         for host_network in hosts:
             host_network.close()
 
