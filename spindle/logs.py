@@ -213,7 +213,7 @@ class Outlet:
         """None if there is no such stream, or it is none of the operating system's."""
         try:
             return cls(stream.fileno()) if stream is not None else None
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):
             return None
 
     def write(self, text: str, timeout_s: float = SEND_TIMEOUT_S) -> bool:

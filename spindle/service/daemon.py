@@ -183,7 +183,8 @@ class Face:
 def _say(line: str) -> None:
     """On standard output. Whether somebody reads that doesn't matter to a daemon."""
     outlet = Outlet.of(sys.stdout)
-    if outlet is None:
+    if outlet is None:  # none of the operating system's: the program in which the daemon runs has put it there
+        print(line, flush=True)
         return
     try:
         why = "" if outlet.write(line + "\n") else "nobody reads it"
