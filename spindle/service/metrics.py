@@ -7,11 +7,13 @@ Rules:
 - Every counter of the core appears, with its own help text: one that is added there is exported without a change here.
 - Values are in base units (seconds, bytes). Names and labels are in docs/operations.md, "Metrics"; a test compares.
 - It listens on loopback unless told otherwise: whoever can connect can read topic names.
-- A scrape that stalls costs its own thread only, and for SCRAPE_TIMEOUT_S at most.
+- A scrape that stalls costs its own thread only. CONNECTIONS_MAX are open at a time: for one more the oldest gives way,
+  so whoever can connect can neither use up the node's descriptors and threads nor keep scrapes out.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from spindle_core.counters import Counters
 
 SCRAPE_TIMEOUT_S = 5.0
+CONNECTIONS_MAX = 8
 LABELS = ("domain", "node")
 LATENCY_BOUNDS_NS = [1 << octave for octave in range(14, 35, 2)]  # 16 us to 17 s; bounds of the core's buckets, too
 
@@ -164,6 +167,28 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[socket.socket, None] = {}  # the oldest first
+        self._changed = threading.Condition()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """A thread for this connection, when there is a place."""
+        with self._changed:
+            while len(self._open) >= CONNECTIONS_MAX:
+                with contextlib.suppress(OSError):
+                    next(iter(self._open)).shutdown(socket.SHUT_RDWR)
+                self._changed.wait(SCRAPE_TIMEOUT_S)
+            self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The connection is over."""
+        super().shutdown_request(request)
+        with self._changed:
+            self._open.pop(request, None)
+            self._changed.notify()
 
     def server_bind(self) -> None:
         # HTTPServer would look up the host's name, which can take seconds where DNS doesn't answer

@@ -6,8 +6,10 @@ Method: an endpoint over a counter page that the test fills, asked by HTTP; the 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
+import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +19,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from spindle.errors import SpindleError
-from spindle.service.metrics import MetricsServer, serve_metrics
+from spindle.service.metrics import CONNECTIONS_MAX, MetricsServer, serve_metrics
 from spindle_core.counters import COUNTER_NAMES, Counters
+from tests.support import wait_until
 
 ROOT = Path(__file__).resolve().parents[3]
 STATUS = {
@@ -142,6 +145,23 @@ def test_a_stalled_scrape_delays_nobody(server: MetricsServer) -> None:
     with socket.create_connection(server.address, timeout=10) as stalled:
         stalled.sendall(b"GET /metr")
         assert values(scrape(server))["spindle_up", ""] == 1
+
+
+def test_whoever_can_connect_uses_up_nothing_and_keeps_no_scrape_out(server: MetricsServer) -> None:
+    """Goal: connections that say little and stay cost the node neither descriptors nor threads without bound. Method:
+    more of them than there are places; the oldest give way to each other, and to a scrape."""
+    def threads() -> int:
+        return sum("process_request_thread" in one.name for one in threading.enumerate())
+
+    before, idle = threads(), []
+    with contextlib.ExitStack() as stack:
+        for _ in range(3 * CONNECTIONS_MAX):
+            idle.append(stack.enter_context(socket.create_connection(server.address, timeout=10)))
+            idle[-1].sendall(b"G")
+        assert idle[0].recv(1) == b"", "the first has given way"
+        assert values(scrape(server))["spindle_up", ""] == 1
+        assert threads() - before <= CONNECTIONS_MAX
+    wait_until(lambda: threads() == before)
 
 
 def test_nonsense_is_refused_and_survived(server: MetricsServer) -> None:
