@@ -9,6 +9,7 @@ import base64
 import csv
 import dataclasses
 import enum
+import itertools
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from spindle.journal.files import Files, OsFiles
 from spindle.journal.names import is_of_journal
 from spindle.journal.reading import JournalMessage, Progress, one_journal, read
 
+Messages = Callable[[bool], Iterator[JournalMessage]]  # from the first on; True: with progress
 COLUMNS = ("topic", "position", "view_id", "sequence", "sender", "writer", "index", "log_time", "publish_time",
            "tag")
 
@@ -42,7 +44,8 @@ def export(
     out     a path, "-" for standard output, or a text stream
     format  "jsonl": one JSON object per line; "csv": a header line, then one line per message
     decode  turns a message into its value: anything JSON can hold, dataclasses and NumPy scalars too. A mapping becomes
-            columns in CSV (those of the first message). Without it the payload is written in base64
+            columns in CSV: those that any message has, and `value` for what is none. Without it the payload is written
+            in base64
 
     Fields: topic, position, view_id, sequence, sender, writer, index, log_time, publish_time (ns), tag (see
     JournalMessage), then `value` or `payload`; a tagged message, which need not be a sample, has no value. Raises
@@ -52,7 +55,11 @@ def export(
         raise ValueError(f"export format {format!r} is unknown; use jsonl or csv")
     if isinstance(out, (str, Path)) and str(out) != "-":
         check_out(Path(out), one_journal(path, topic, node_id, files).paths)
-    messages = read(path, topic=topic, node_id=node_id, skip_damaged=skip_damaged, progress=progress, files=files)
+
+    def messages(shown: bool) -> Iterator[JournalMessage]:
+        return read(path, topic=topic, node_id=node_id, skip_damaged=skip_damaged,
+                    progress=progress if shown else None, files=files)
+
     if isinstance(out, (str, Path)) and str(out) != "-":
         try:
             with open(out, "w", encoding="utf-8", newline="") as stream:
@@ -73,38 +80,53 @@ def check_out(out: Path, paths: Iterable[Path]) -> None:
         raise JournalError(f"{out} is a file of a journal, and journals are never replaced: name another one")
 
 
-def _write(messages: Iterator[JournalMessage], stream: TextIO, format: str,
-           decode: Callable[[JournalMessage], Any] | None) -> int:
+def _write(messages: Messages, stream: TextIO, format: str, decode: Callable[[JournalMessage], Any] | None) -> int:
+    if format == "csv":
+        return _write_table(messages, stream, decode)
     count = 0
-    columns: list[str] | None = None
-    held: list[list[Any]] = []  # rows before the first one that says what the columns are
-    table = csv.writer(stream, lineterminator="\n")
-    for message in messages:
+    for message in messages(True):
         count += 1
         fields = {name: getattr(message, name) for name in COLUMNS}
-        value = decode(message) if decode and not message.tag else None
-        if format == "jsonl":
-            fields |= {"value": value} if decode and not message.tag else {"payload": _base64(message.payload)}
-            stream.write(json.dumps(fields, default=_jsonable, ensure_ascii=False) + "\n")
+        if decode is None or message.tag:
+            fields |= {} if decode else {"payload": _base64(message.payload)}
         else:
-            if dataclasses.is_dataclass(value) and not isinstance(value, type):
-                value = dataclasses.asdict(value)
-            if columns is None and decode and message.tag:
-                held.append([*fields.values()])
-                continue
-            if columns is None:
-                columns = list(value) if isinstance(value, Mapping) else []
-                table.writerow([*COLUMNS, *columns] if columns else [*COLUMNS, "value" if decode else "payload"])
-                table.writerows(held)
-            if columns:
-                cells = [_cell(value.get(name)) for name in columns] if isinstance(value, Mapping) else []
-            else:
-                cells = [_cell(value) if decode else _base64(message.payload)]
-            table.writerow([*fields.values(), *cells])
-    if held and columns is None:
-        table.writerow([*COLUMNS, "value"])
-        table.writerows(held)
+            fields["value"] = decode(message)
+        stream.write(json.dumps(fields, default=_jsonable, ensure_ascii=False) + "\n")
     return count
+
+
+def _write_table(messages: Messages, stream: TextIO, decode: Callable[[JournalMessage], Any] | None) -> int:
+    """The journal is read once for the columns, and so far again for the rows: each may have members of its own."""
+    columns: dict[str, None] = {}  # in the order in which they come
+    count, has_others = 0, decode is None
+    for message in messages(False):
+        count += 1
+        value = decode(message) if decode and not message.tag else None
+        members = _members(value)
+        columns.update(dict.fromkeys(members or ()))
+        has_others |= not message.tag and members is None
+    table = csv.writer(stream, lineterminator="\n")
+    names = [*columns, *(["payload" if decode is None else "value"] if has_others or not columns else [])]
+    if count:
+        table.writerow([*COLUMNS, *names])
+    for message in itertools.islice(messages(True), count):
+        cells: list[Any] = []
+        if decode is None:
+            cells = [_base64(message.payload)]
+        elif not message.tag:
+            value = decode(message)
+            members = _members(value)
+            cells = [_cell(members.get(name)) for name in columns] if members is not None else [None] * len(columns)
+            cells += [_cell(value) if members is None else None] * (len(names) - len(columns))
+        table.writerow([*(getattr(message, name) for name in COLUMNS), *cells])
+    return count
+
+
+def _members(value: Any) -> Mapping[str, Any] | None:
+    """What has columns of its own; None for other values."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return value if isinstance(value, Mapping) else None
 
 
 def _base64(data: bytes) -> str:

@@ -142,7 +142,7 @@ def end(node: StandInNode, error: SpindleError, session: Session) -> None:
 
 @pytest.mark.parametrize("error", [NodeStopped("it stops"), CastOut("it was cast out"), NoMajority("too few"),
                                    JournalError("its disk is full")], ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("when", ["before it listens", "before it looks", "later"])
+@pytest.mark.parametrize("when", ["before it listens", "before it looks", "while it looks", "later"])
 def test_it_goes_on_whatever_its_node_says_last(runtime_dir: Path, error: SpindleError, when: str) -> None:
     """Method: stand-ins for nodes, one of which ends, and the bridge in this process."""
     with two_nodes(runtime_dir) as (first, second):
@@ -155,6 +155,16 @@ def test_it_goes_on_whatever_its_node_says_last(runtime_dir: Path, error: Spindl
             ready(bridge)
             if when == "later":
                 end(first, error, session)
+            if when == "while it looks":
+                look = bridge.look
+
+                def ends() -> None:
+                    bridge.look = look  # type: ignore[method-assign]
+                    end(first, error, session)
+                    raise error
+
+                bridge.look = ends  # type: ignore[method-assign]
+                bridge._news.set()
             with ThreadPoolExecutor() as pool:
                 following = pool.submit(bridge.follow)
                 wait_until(lambda: following.done() or second.attachments.apps, WAIT_S, "the bridge at the next node")

@@ -132,6 +132,19 @@ def test_export_csv(cli: Cli, directory: Path) -> None:
     assert len(rows) == 50 and {"topic", "sequence", "sender", "value"} <= set(rows[0])
 
 
+def test_export_csv_of_messages_that_differ(cli: Cli, tmp_path: Path) -> None:
+    """Each value is in the table: members that only later messages have, and what is no object."""
+    values: list[object] = [{"a": 1}, {"b": [2], "a": 3}, 5, [6, 7], None, {"c": "x"}]
+    source, witness = MemorySource(), Witness()
+    journal = Journal(tmp_path / "j", SPEC, 1, source, lambda index: None, witness.on_failure)
+    source.put([(json.dumps(one).encode(), info) for one, (_, info) in zip(values, messages(6), strict=True)])
+    assert journal.wait_durable(5, 10.0)
+    journal.close()
+    rows = list(csv.DictReader(io.StringIO(cli("journal", "export", tmp_path / "j", "-f", "csv", "-p", "json").out)))
+    assert [[row[name] for name in ("a", "b", "c", "value")] for row in rows] == [
+        ["1", "", "", ""], ["3", "[2]", "", ""], ["", "", "", "5"], ["", "", "", "[6, 7]"], [""] * 4, ["", "", "x", ""]]
+
+
 def test_export_of_what_is_no_json(cli: Cli, directory: Path) -> None:
     result = cli("journal", "export", directory, "-p", "json")
     assert result.code == 1 and "message 0" in result.err and "another --payload" in result.err
