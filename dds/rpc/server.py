@@ -294,8 +294,10 @@ class Server:
 
     def pump_ended(self, error: DDSException) -> None:
         with self._lock:
-            if not self._closing:
-                log.warning("the server of %s has ended: %s", self._interface.name, error)
+            if not self._closing:  # a program that closes its participant, or ends, knows what ends with it
+                by_program = error.code == DDSException.DDS_RETCODE_ALREADY_DELETED
+                log.log(logging.INFO if by_program else logging.WARNING, "the server of %s has ended: %s",
+                        self._interface.name, error)
             self._closing = self._ended = True
             self._has_job.notify_all()
             self._changed.notify_all()

@@ -163,6 +163,12 @@ class Deadline:
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
 
     @classmethod
+    def in_ns(cls, left_ns: int) -> Deadline:
+        """So many ns from now that were computed, which may be few and are meant. TypeError as check_timeout()."""
+        few = left_ns.__class__ is int and 0 < left_ns < HARDLY_MEANT_NS
+        return cls(HARDLY_MEANT_NS if few else left_ns)
+
+    @classmethod
     def after(cls, timeout_s: float) -> Deadline:
         """In so many seconds; negative = never."""
         made = cls(None)
