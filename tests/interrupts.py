@@ -7,8 +7,10 @@ that comes at the first of these places, at the second, ..., each time anew, unt
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 
@@ -24,24 +26,32 @@ def interrupted_everywhere(act: Callable[[], Any], check: Callable[[BaseExceptio
                            kind: type[BaseException] = Interrupt, at_most: int = 100_000) -> int:
     """Calls act(), which is to be interrupted by a `kind`, and then check(what it has raised), until it raises nothing.
     How often it was interrupted; AssertionError if it does not come to an end."""
-    for at in range(at_most):
-        error = _interrupted(act, at, kind)
-        if error is None:
-            return at
-        check(error)
+
+    def handler(*_: object) -> None:
+        raise kind
+
+    before = signal.signal(signal.SIGUSR2, handler)  # so that it is one
+    try:
+        for at in range(at_most):
+            error = _interrupted(act, at, handler)
+            if error is None:
+                return at
+            check(error)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
     raise AssertionError(f"it was interrupted at {at_most} places and has not ended")
 
 
-def _interrupted(act: Callable[[], Any], at: int, kind: type[BaseException]) -> BaseException | None:
+def _interrupted(act: Callable[[], Any], at: int, handler: Callable[[], None]) -> BaseException | None:
     places = itertools.count()
 
-    def handler(frame: object, event: str, argument: object) -> None:
-        if event in ("call", "c_return") and next(places) == at:
+    def look(frame: FrameType, event: str, argument: object) -> None:
+        if event in ("call", "c_return") and not _is_finalizer(frame) and next(places) == at:
             sys.setprofile(None)
-            raise kind
+            handler()
 
     try:
-        sys.setprofile(handler)
+        sys.setprofile(look)
         try:
             act()
         finally:
@@ -51,3 +61,11 @@ def _interrupted(act: Callable[[], Any], at: int, kind: type[BaseException]) -> 
             raise
         return error
     return None
+
+
+def _is_finalizer(frame: FrameType | None) -> bool:
+    """What is raised in one, Python prints and forgets."""
+    while frame is not None and frame.f_code.co_name != "__del__" and (
+            frame.f_globals.get("__name__") not in ("weakref", "_weakrefset")):
+        frame = frame.f_back
+    return frame is not None

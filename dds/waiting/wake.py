@@ -55,7 +55,7 @@ class Waker:
             pass
 
     def __del__(self) -> None:
-        fd, self.fd = self.fd, -1
+        fd, self.fd = getattr(self, "fd", -1), -1  # none, if making it was interrupted
         if fd >= 0:
             os.close(fd)
 
