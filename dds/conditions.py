@@ -153,7 +153,7 @@ class GuardCondition(Entity):
 
 class WaitSet(Entity):
     """Waits for what is attached to it. One thread, or coroutine, waits at a time; attach, detach and set_trigger from
-    any thread."""
+    any thread. What is closed is no longer attached."""
 
     def __init__(self, domain_participant: Participant) -> None:
         if not isinstance(domain_participant, Participant):
@@ -161,7 +161,7 @@ class WaitSet(Entity):
         self._attached: tuple[Entity, ...] = ()
         self._waker = Waker()
         self._value = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # of what is attached; reentrant: what a finalizer closes may be
         self._waits = threading.Lock()  # held by who waits
         self._hubs: list[Hub] = []  # of the readers that it waits for
         self._known: list[int] = []  # of each reader, how many messages had come when it was looked at
@@ -188,9 +188,10 @@ class WaitSet(Entity):
         if isinstance(entity, WaitSet):
             raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER,
                                "a WaitSet can't wait for a WaitSet: attach what that one waits for")
-        if self.is_attached(entity):
-            return
-        self._attached += (entity,)
+        with self._lock:
+            if self.is_attached(entity):
+                return
+            self._attached = (*(one for one in self._attached if one._open), entity)
         entity._watch_by(self._waker)
         self._join()
         self._waker.ring()
@@ -198,11 +199,21 @@ class WaitSet(Entity):
     def detach(self, entity: Entity) -> None:
         """Don't wait for `entity` any more. Nothing happens if it isn't attached."""
         self._check_open()
-        if self.is_attached(entity):
-            self._attached = tuple(one for one in self._attached if one is not entity)
+        with self._lock:
+            before = self._attached
+            self._attached = tuple(one for one in before if one is not entity)
+        if len(self._attached) < len(before):
             entity._unwatch_by(self._waker)
             self._join()
             self._waker.ring()
+
+    def _let_go_of_closed(self) -> None:
+        """Whoever closed it has rung the waker, or nobody waits."""
+        if all(one._open for one in self._attached):
+            return
+        with self._lock:
+            self._attached = tuple(one for one in self._attached if one._open)
+        self._join()
 
     def _join(self) -> None:
         """The readers that are waited for: those of an attached subscriber come and go."""
@@ -221,12 +232,13 @@ class WaitSet(Entity):
 
     def get_entities(self) -> list[Entity]:
         """What is attached, in the order of attaching."""
+        self._let_go_of_closed()
         return list(self._attached)
 
     @property
     def attached(self) -> list[tuple[Entity, int]]:
         """What is attached, each with 0, the number that nobody gave it."""
-        return [(one, 0) for one in self._attached]
+        return [(one, 0) for one in self.get_entities()]
 
     def set_trigger(self, value: bool) -> None:
         """Trigger the wait set itself, until this is taken back."""
@@ -236,7 +248,14 @@ class WaitSet(Entity):
             self._waker.ring()
 
     def _count(self) -> int:
-        return sum(one._triggers() for one in self._attached) + self._value
+        count = int(self._value)
+        for one in self._attached:
+            try:
+                count += one._triggers()
+            except DDSException:
+                if one._open:
+                    raise  # else it was closed just now
+        return count
 
     def _look(self) -> int:
         """How many are triggered; makes sure that the waker rings when that may have changed."""
@@ -244,6 +263,7 @@ class WaitSet(Entity):
         if not self._open or self._runtime.session.gone:
             park()
         self._check_open()
+        self._let_go_of_closed()
         count = self._count()
         if not count:
             self._join()
@@ -273,7 +293,9 @@ class WaitSet(Entity):
         Raises DDSNodeLost if the node goes meanwhile, DDSException (PRECONDITION_NOT_MET) if somebody else waits here
         already. DDS 1.4, 2.2.2.1.6.3.
         """
-        deadline = Deadline(timeout)
+        return self._wait(Deadline(timeout))
+
+    def _wait(self, deadline: Deadline) -> int:
         with self._one_waits():
             while True:
                 count = self._look()
@@ -305,7 +327,7 @@ class WaitSet(Entity):
         """As wait(), until the time `abstime` (UTC, ns)."""
         from time import time_ns
 
-        return self.wait(max(0, abstime - time_ns()))
+        return self._wait(Deadline.in_ns(abstime - time_ns()))
 
     async def wait_async(self, timeout: int | None = None) -> int:
         """As wait(), for coroutines: no thread is used. None = for ever."""

@@ -27,6 +27,7 @@ from dds.messages.announced import AnnouncedType, dtype_of, message_class_of
 from dds.messages.order_groups import channel_in
 from dds.waiting.wake import Deadline, span_text
 from spindle.errors import SpindleError
+from spindle.locks import Condition
 
 if TYPE_CHECKING:
     from cyclonedds_idl._typesupport.DDS.XTypes import TypeIdentifier
@@ -200,7 +201,7 @@ class _News:
 
     def __init__(self) -> None:
         self.count = 0
-        self._changed = threading.Condition()
+        self._changed = Condition()
 
     @classmethod
     def of(cls, session: Session) -> _News:

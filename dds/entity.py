@@ -10,6 +10,7 @@ listener, and nothing else: no node and no peer has heard of it; what would need
 from __future__ import annotations
 
 import itertools
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 _registry: weakref.WeakValueDictionary[int, Entity] = weakref.WeakValueDictionary()
 _refs = itertools.count(1)
+_ties = threading.RLock()  # of who is in whom, and who watches whom; reentrant: a finalizer may close a wait set
 
 
 
@@ -77,8 +79,9 @@ class Entity:
         _registry[self._ref] = self
         if parent is not None:
             self._runtime = parent._runtime
-            parent._children_refs = [one for one in parent._children_refs if one() is not None]
-            parent._children_refs.append(weakref.ref(self))
+            with _ties:
+                parent._children_refs = [
+                    *(one for one in parent._children_refs if one() is not None), weakref.ref(self)]
 
     # --- beginning
 
@@ -329,12 +332,14 @@ class Entity:
                 waker.ring()
 
     def _watch_by(self, waker: Waker) -> None:
-        self._watchers = (*(one for one in self._watchers if one() is not None), weakref.ref(waker))
+        with _ties:
+            self._watchers = (*(one for one in self._watchers if one() is not None), weakref.ref(waker))
 
     def _unwatch_by(self, waker: Waker) -> None:
-        left = [one for one in self._watchers if one() is not None]
-        mine = next((one for one in left if one() is waker), None)
-        self._watchers = tuple(one for one in left if one is not mine)  # it may watch by a StatusCondition, too
+        with _ties:
+            left = [one for one in self._watchers if one() is not None]
+            mine = next((one for one in left if one() is waker), None)
+            self._watchers = tuple(one for one in left if one is not mine)  # it may watch by a StatusCondition, too
 
     def _update_status(self) -> None:
         """For subclasses: bring the changed bits up to date."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from spindle.errors import give_way
+
 
 class DDSException(Exception):
     """An operation failed. `code` says how in the terms of DDS, `msg` says it in words."""
@@ -116,9 +118,11 @@ def not_enabled(what: object) -> DDSException:
 
 
 def translate(error: BaseException, doing: str = "") -> DDSException:
-    """The DDS form of an error of the layers below, `doing` in front of its text. For `raise translate(e) from e`."""
+    """The DDS form of an error of the layers below, `doing` in front of its text. For `raise translate(e) from e`.
+    Raises what a signal handler has raised."""
     if isinstance(error, DDSException):
         return error
+    give_way(error)
     name = type(error).__name__
     said = str(error) or name
     text = said if not doing or said.startswith(doing) else f"{doing}: {said}"
@@ -151,7 +155,9 @@ def is_about_sample(error: BaseException) -> bool:
 
 
 def of_topic(error: Exception, topic: str) -> Exception:
-    """What was raised for a wrong sample, with the name of its topic; itself if that says more than a text."""
+    """What was raised for a wrong sample, with the name of its topic; itself if that says more than a text. Raises what
+    a signal handler has raised."""
+    give_way(error)
     if type(error).__name__ == "Unencodable":
         return ValueError(f"topic {topic!r}: {error}")
     if type(error) in (TypeError, ValueError, OverflowError):

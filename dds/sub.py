@@ -298,9 +298,14 @@ class DataReader(BatchWay, Generic[T]):
             if self._keyed and self._source.log.tagged_within(N):
                 return self._select(N, None, None, True)  # what ends says of the samples before it, too, what is so now
             samples = self._take_fast(N)
-            if len(samples) == N:
-                return samples
-            return self._complete(N, samples)
+            try:
+                if len(samples) == N:
+                    return samples
+                return self._complete(N, samples)
+            except BaseException:
+                self._consumed -= len(samples)
+                self._put_back(samples)
+                raise
         n = sample_count(N)
         if condition is None and instance_handle is None and self._newest and not self._intake.entries:
             samples = self._take_newest(n)

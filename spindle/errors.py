@@ -218,3 +218,35 @@ def error_to_wire(error: BaseException) -> tuple[str, str]:
     if isinstance(error, SpindleError):
         return next(one.__name__ for one in type(error).__mro__ if one.__module__ in KNOWN_EVERYWHERE), str(error)
     return SpindleError.__name__, f"{type(error).__name__}: {error}"
+
+
+def of_signal(error: BaseException) -> BaseException | None:
+    """What a signal handler of the program has raised in the middle of what failed with `error`, or with what that came
+    of; None if no handler did."""
+    import threading
+
+    if threading.current_thread() is not threading.main_thread():
+        return None  # handlers run in that one alone
+    import signal
+
+    given: list[object] = [signal.getsignal(one) for one in signal.valid_signals()]
+    called = (one if hasattr(one, "__code__") else getattr(one, "__func__", type(one).__call__) for one in given
+              if callable(one))
+    handlers = {getattr(one, "__code__", None) for one in called} - {None}
+    cause: BaseException | None = error
+    while cause is not None and handlers:
+        trace = cause.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code in handlers:
+                return cause
+            trace = trace.tb_next
+        cause = cause.__cause__
+    return None
+
+
+def give_way(error: BaseException) -> None:
+    """Raise what a signal handler of the program has raised, if that is what failed. For who would else make something
+    else of it: it says nothing of a sample, or of the node."""
+    raised = of_signal(error)
+    if raised is not None:
+        raise raised

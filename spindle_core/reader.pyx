@@ -107,9 +107,11 @@ cdef class LogReader:
             if u64_load_relaxed(&self.header.blocked):
                 ring_once(self.node_bell, self.bell_fd, &self.rung)
 
-    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=MessageInfo, list before=None):
+    def take(self, Py_ssize_t n, type payload_type=bytes, type info_type=MessageInfo, list before=None,
+             list into=None):
         """Up to `n` messages, oldest first; [] when there is none. None is taken while there is something in `before`.
 
+        into: the list that they are added to, which is returned: so who is interrupted knows what was taken.
         payload_type: bytes, or what message_type() made; then the info is an `info_type`, a subclass of MessageInfo.
         Raises TypeError for others.
         """
@@ -117,7 +119,7 @@ cdef class LogReader:
         cdef log_record record
         cdef uint64_t size, position, view_id, sequence
         cdef bint plain = payload_type is bytes
-        cdef list out = []
+        cdef list out = [] if into is None else into
         cdef object payload
         cdef Mapping large
         cdef large_entry entry
@@ -200,7 +202,7 @@ cdef class LogReader:
         return out
 
     def take_with(self, Py_ssize_t n, decode, type info_type=MessageInfo, str info_attribute="sample_info",
-                  KeyTable keys=None, learn=None, decode_large=None):
+                  KeyTable keys=None, learn=None, decode_large=None, list into=None, interrupts=None):
         """Up to `n` results of decode(view); the read-only view is valid during the call only. decode_large: called
         in its place for large samples; what it returns may use the view for as long as it likes.
 
@@ -208,6 +210,9 @@ cdef class LogReader:
         the attribute, or BufferError where its result still uses the view) propagates; the messages before it are in
         the attribute `taken` of the exception, the one it failed on is skipped.
 
+        into        as of take()
+        interrupts  an error of decode() -> True if that says nothing of the message, as what a signal handler raises:
+                    then it stays the next one, as with all that is no Exception, and there is no `taken`
         keys   of the topic; then `info_type` is a subclass of KeyedInfo
         learn  (payload: bytes, info, sample) -> Keyed, called for a message that is not settled, see keyed.pyx: before
                decode(), and `sample` is None, unless `keys` knows no places; its errors count as decode's
@@ -215,7 +220,7 @@ cdef class LogReader:
         cdef log_record *r
         cdef log_record record
         cdef uint64_t size, length, position
-        cdef list out = [], opened = []
+        cdef list out = [] if into is None else into, opened = []
         cdef object view, sample, info
         cdef const char *payload
         cdef bytes copy = None
@@ -275,11 +280,12 @@ cdef class LogReader:
                         (<KeyedInfo>info).place = (<KeyedInfo>info).given.count - 1
                     if info_attribute is not None:
                         give_info(sample, info_attribute, info)
-                except Exception as e:
-                    if self.position == position:
-                        self.taken(size, record.view_id, record.sequence)
+                except BaseException as e:
+                    if isinstance(e, Exception) and (interrupts is None or not interrupts(e)):
+                        if self.position == position:
+                            self.taken(size, record.view_id, record.sequence)
+                        e.taken = out
                     self.publish_position()
-                    e.taken = out
                     raise
                 if self.position != position:
                     continue   # decode() let another thread run, and that took this message

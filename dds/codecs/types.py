@@ -19,6 +19,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from spindle.errors import give_way
+
 # Where each payload has its key, for spindle_core.keyed.KeyPlaces: the bytes with which a payload begins, the size of
 # each (0 = they differ), and (offset, size) of each part of the key.
 KeyBytes = tuple[bytes, int, list[tuple[int, int]]]
@@ -408,6 +410,7 @@ class ProtobufCodec:
         try:
             encoded: bytes = sample.SerializeToString()
         except Exception as error:  # EncodeError: a required field has no value
+            give_way(error)
             from dds.idl.members import Unencodable
 
             raise Unencodable(f"a sample of {self.type_name} can't be encoded: {error}") from error

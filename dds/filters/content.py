@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from spindle.errors import give_way
+
 LOG = logging.getLogger("dds")
 
 
@@ -55,6 +57,7 @@ class Forgiving(ByFunction):
         try:
             return super().of_sample(sample)
         except Exception as error:
+            give_way(error)
             if not self._told:
                 self._told = True
                 LOG.warning("the function %r of a QueryCondition raised %r: such samples don't pass it",

@@ -38,6 +38,7 @@ from dds.filters.syntax import (
     parse,
     parse_literal,
 )
+from spindle.errors import give_way
 
 if TYPE_CHECKING:
     from dds.codecs.types import Codec
@@ -225,6 +226,7 @@ class BoundExpression:
         try:
             return bool(self._from_sample(sample))
         except Exception as error:  # a record whose text is none, say; samples of other programs may hold anything
+            give_way(error)
             raise Undecided(f"it has not the values that its type promises: {error}") from error
 
     def of_payload(self, payload: bytes) -> bool | None:

@@ -52,6 +52,7 @@ from dds.idl.members import (
     unencodable,
 )
 from dds.idl.typeobjects import TypeInfo, type_info
+from spindle.errors import give_way
 
 EVOLVING = b"~xtypes\0\0"  # in front of the type hashes of types that may differ in one topic, see TopicSpec
 LEARNED_MAX = 256  # other types than its own that one reader knows
@@ -191,7 +192,8 @@ class IdlCodec:
         if self._compiled_encode is not None:
             try:
                 return self._compiled_encode(sample)
-            except Exception:
+            except Exception as error:
+                give_way(error)
                 # The library knows what is wrong with the sample, or accepts what the compiled form doesn't.
                 return self._by_library(sample)
         return self._by_library(sample)
@@ -200,6 +202,7 @@ class IdlCodec:
         try:
             encoded: bytes = self._idl.serialize(sample, use_version_2=self.version == 2)
         except Exception as error:  # the library raises plain Exceptions, from what really happened
+            give_way(error)
             raise Unencodable(
                 f"a sample of {self.type_name} can't be encoded: {unencodable(sample, error)}") from error
         return encoded[:2] + self.mark + encoded[4:]
@@ -219,6 +222,7 @@ class IdlCodec:
                         raise
             return self._decode_other(view)
         except Exception as error:  # the library raises plain Exceptions, too
+            give_way(error)
             raise ValueError(f"{len(view)} bytes are not a sample of {self.type_name}: {error}") from error
 
     decode_lasting = decode

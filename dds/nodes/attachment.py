@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dds.exceptions import DDSException, DDSNodeLost, forked, translate
 from dds.status import NodeState, NodeStatus
+from spindle.locks import Condition, Latch
 
 if TYPE_CHECKING:
     from spindle.client import Session
@@ -73,7 +74,7 @@ class Attachment:
         """release: gives a session back. again: attaches to a node, or raises; None = we end with our node.
         patience_s: None = endless."""
         self.session = session
-        self.changed = threading.Condition()
+        self.changed = Condition()
         self.status = NodeStatus(NodeState.ATTACHED, session.node_id)
         self._endpoints: Endpoints = endpoints
         self._release = release
@@ -84,7 +85,7 @@ class Attachment:
         self._told_of: Session | None = None  # the last lost session that all statuses tell of
         self._released: Session | None = None  # the session that was released last
         self._thread: threading.Thread | None = None
-        self._closing = threading.Event()
+        self._closing = Latch()
         self._pid = os.getpid()
 
     @property

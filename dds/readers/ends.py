@@ -25,6 +25,7 @@ from dds.readers.kept import Kept
 from dds.readers.standing import Standing
 from dds.status import InstanceState
 from dds.waiting.deadlines import Arrivals, Deadlines, Delays
+from spindle.errors import give_way
 
 if TYPE_CHECKING:
     from spindle.group.position import Position
@@ -143,6 +144,7 @@ class Ends(Kept):
         try:
             key = instances.key_of(self._of_type(payload))
         except Exception as error:
+            give_way(error)
             self.refuse(error)
             return
         if tag & MISSES_DEADLINE:

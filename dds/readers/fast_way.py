@@ -14,7 +14,7 @@ from dds.exceptions import DDSException, undecodable
 from dds.filters.content import Content
 from dds.readers.reader_qos import ReaderByQos
 from dds.status import InstanceState, SampleState, ViewState
-from spindle.errors import ForkedChild
+from spindle.errors import ForkedChild, of_signal
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
@@ -61,6 +61,7 @@ class FastWay(ReaderByQos):
         if self._limit:
             self._look_for_rejected()
         log = self._source.log
+        samples: list[Any] = []
         try:
             if self._depth:
                 self._skip()
@@ -70,19 +71,27 @@ class FastWay(ReaderByQos):
                 with self._lock:  # decoding lets other threads run
                     if self._intake.is_ahead():
                         return self._search(n, ANY, None, None, True)
-                    samples = self._take_decoded(n)
+                    self._take_decoded(n, samples)
             else:
-                samples = log.take(n, self._bytes_sample, self._info_type, self._intake.before)
+                log.take(n, self._bytes_sample, self._info_type, self._intake.before, samples)
                 if not samples and self._intake.before:
                     return self._take_behind(n)
+            self._consumed += len(samples)
         except (ForkedChild, ValueError) as error:
             if log is not self._source.log:  # another thread has gone on in the next one meanwhile
                 return self._take_fast(n)
             raise self._source.refusal(error) from None
-        if samples:
-            self._consumed += len(samples)
-            self._info_type = self._live_info
+        except BaseException:
+            self._put_back(samples)
+            raise
+        self._info_type = self._live_info if samples else self._info_type
         return samples
+
+    def _put_back(self, samples: list[Any]) -> None:
+        """Whoever took these was interrupted, and has not got them."""
+        if samples:
+            with self._lock:
+                self._intake.put_back(samples)
 
     def _take_behind(self, n: int) -> list[Any]:
         """Another thread has let samples in, which come first, or had."""
@@ -97,51 +106,53 @@ class FastWay(ReaderByQos):
         source = self._source
         if source.log.pending < n:
             self._await_own(n, 0)
-        with self._lock:
-            pending = source.log.pending
-            if not self._newest or not 0 < pending <= n or self._intake.is_ahead() or source.log.tagged_ahead:
-                return self._search(n, ANY, None, None, True)
-            try:
-                samples = self._take_decoded(pending)
-            except (ForkedChild, ValueError) as error:
-                raise source.refusal(error) from None
-            self._look_for_lost()
-            self._consumed += len(samples)
-            self._info_type = self._live_info
-        return [one for one in samples if one.sample_info.following < self._depth]
+        samples: list[Any] = []
+        try:
+            with self._lock:
+                pending = source.log.pending
+                if not self._newest or not 0 < pending <= n or self._intake.is_ahead() or source.log.tagged_ahead:
+                    return self._search(n, ANY, None, None, True)
+                try:
+                    self._take_decoded(pending, samples)
+                except (ForkedChild, ValueError) as error:
+                    raise source.refusal(error) from None
+                self._look_for_lost()
+                self._consumed += len(samples)
+                self._info_type = self._live_info
+            wanted = [one for one in samples if one.sample_info.following < self._depth]
+        except BaseException:
+            self._put_back(samples)
+            raise
+        return wanted
 
     def _skip(self) -> None:
         """KeepLast: skip all but the newest. Skipped samples are replaced, not lost, so lost ones are counted here."""
         self._source.log.skip_to_last(self._depth)
         self._look_for_lost()
 
-    def _take_decoded(self, n: int) -> list[Any]:
-        """Under the lock."""
+    def _take_decoded(self, n: int, samples: list[Any]) -> None:
+        """Adds to `samples`. Under the lock."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             self._consumed += 1
             raise undecodable(self._topic.name, failure) from failure
-        samples: list[Any] = []
         while True:
             try:
-                samples += self._take_some(n - len(samples))
-                return samples
+                self._take_some(n - len(samples), samples)
+                return
             except Exception as error:
-                taken: list[Any] | None = getattr(error, "taken", None)
-                if taken is None:
+                if getattr(error, "taken", None) is None:
                     raise  # not from decoding
-                samples += taken
                 self._consumed += 1
                 self._intake.refuse(error)
                 self._look_for_refused()
 
-    def _take_some(self, n: int) -> list[Any]:
+    def _take_some(self, n: int, samples: list[Any]) -> None:
         instances, codec = self._intake.instances, self._codec
-        if instances is None:
-            return self._source.log.take_with(n, codec.decode, self._info_type, decode_large=codec.decode_lasting)
-        return self._source.log.take_with(
-            n, codec.decode, self._info_type, keys=instances.table, learn=self._intake.learn,
-            decode_large=codec.decode_lasting)
+        keys, learn = (None, None) if instances is None else (instances.table, self._intake.learn)
+        self._source.log.take_with(
+            n, codec.decode, self._info_type, keys=keys, learn=learn, decode_large=codec.decode_lasting, into=samples,
+            interrupts=of_signal)
 
     def _complete(self, n: int, samples: list[Any]) -> list[Any]:
         """Fewer came than wanted: look at what must be looked at one by one, wait for our own writes that are on their

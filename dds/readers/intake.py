@@ -45,8 +45,9 @@ from dds.readers.kept import NotOfType
 from dds.readers.limits import ReaderLimits
 from dds.readers.source import LogSource, Losses
 from dds.readers.standing import Standing
-from dds.status import InstanceState
+from dds.status import InstanceState, ViewState
 from dds.waiting.deadlines import Deadlines, Delays
+from spindle.errors import give_way
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
@@ -203,6 +204,28 @@ class Intake(Ends):
         self.before.clear()
         return False
 
+    def put_back(self, samples: list[Any]) -> None:
+        """What was taken and not kept comes first again, as if nobody had got it: who took it was interrupted."""
+        samples = [one for one in samples if one.sample_info.valid_data]  # ends are looked at one by one
+        for sample in reversed(samples):
+            live, instance = sample.sample_info, self.single
+            if self.instances is not None:
+                instance = self.instances.of(self.instances.key_of(sample))
+            instance.new = instance.new or live.view_state == ViewState.New
+            entry = Entry(bytes(self.codec.encode(sample)), getattr(live, "_live", live), instance)
+            self.before[:] = (True,)
+            self.entries.appendleft(entry)
+            self.unread += 1
+            instance.kept += 1
+            if self.depth:
+                instance.entries = instance.entries or collections.deque()
+                instance.entries.appendleft(entry)
+        if self.depth:
+            for sample in samples:
+                instance = self.single if self.instances is None else self.instances.of(self.instances.key_of(sample))
+                while instance.entries is not None and len(instance.entries) > self.depth:
+                    self.drop(instance.entries.popleft())
+
     def collect(self) -> None:
         """Take from the source what is there and has room, and let none of it in. Raises as pull()."""
         self._collect()
@@ -344,6 +367,7 @@ class Intake(Ends):
             self.refuse(error)
             return
         except Exception as error:  # from what the program gave as a filter
+            give_way(error)
             self._keep_unreadable(payload, live, error)
             return
         if instance is None:
@@ -379,6 +403,7 @@ class Intake(Ends):
         try:
             found = self._instance_of(payload)[0]
         except Exception as error:
+            give_way(error)
             self.refuse(error)
             return
         if found is not None and not found.is_over:

@@ -20,6 +20,7 @@ from dds.internal import InvalidSample, SampleInfo
 from dds.messages.operations import KEYLESS_HANDLE
 from dds.readers.instances import NEVER, Entry, Instance, Instances
 from dds.status import InstanceState, SampleState, ViewState
+from spindle.errors import give_way
 
 
 class Unreadable(Exception):
@@ -126,6 +127,7 @@ class Kept:
         try:
             return self.codec.decode_lasting(payload)
         except Exception as error:
+            give_way(error)
             raise NotOfType(str(error)) from error
 
     def refuse(self, why: Exception, entry: Entry | None = None) -> None:
@@ -165,6 +167,7 @@ class Kept:
         try:
             sample = self.codec.decode_lasting(entry.payload)
         except Exception as error:
+            give_way(error)
             self.refuse(error, entry)
             return False
         try:
@@ -182,6 +185,7 @@ class Kept:
                 try:
                     entry.sort_key = order, order(sample)
                 except Exception as error:
+                    give_way(error)
                     entry.failure = error
                     entry.sort_key = order, []
             return True
@@ -193,6 +197,7 @@ class Kept:
         try:
             return self.codec.decode_lasting(entry.payload)
         except Exception as error:
+            give_way(error)
             self.refuse(error, entry)
             return None
 

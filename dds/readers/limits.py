@@ -25,6 +25,7 @@ from dds.status import (
     REJECTED_BY_SAMPLES_LIMIT,
     REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT,
 )
+from spindle.errors import give_way
 
 if TYPE_CHECKING:
     from dds.filters.content import Content
@@ -112,7 +113,8 @@ class ReaderLimits:
             if intake.content is not None and not intake.content.of_sample(sample):
                 return False
             key = instances.key_of(sample)
-        except Exception:
+        except Exception as error:
+            give_way(error)
             return False  # what is wrong with it is told when it is let in
         reason = self._obstacle(instances.find(key), instances, len(intake))
         if reason and self._refused != index:

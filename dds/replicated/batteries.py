@@ -14,6 +14,7 @@ Keys, values and elements have any type of `dds.rpc.values`.
 from __future__ import annotations
 
 import functools
+import math
 import time
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -283,7 +284,7 @@ class Lock:
             # Its lease may end without a command that says so: then ask again.
             lease_s = max(0.001, (self._locks.held_until(self._name) - time.time_ns()) / 1e9)
             wait_s = lease_s if left_s is None else min(lease_s, left_s)
-            self._locks.wait_for(lambda one: self._name not in one.holders, int(wait_s * 1e9))
+            self._locks.wait_for(lambda one: self._name not in one.holders, math.ceil(wait_s * 1e6) * 1000)
 
     def release(self) -> bool:
         """Give it back. False if the lease was over and somebody else has taken it."""

@@ -11,7 +11,6 @@ both takes `_writing` first.
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import os
 import queue
@@ -31,7 +30,7 @@ from dds.replicated.machine import Phase, Result
 from dds.replicated.messages import ID_BYTES, ROOM, Entry
 from dds.replicated.object import Carrier
 from dds.rpc.errors import CallTimeout, OutcomeUnknown
-from dds.rpc.futures import settle
+from dds.rpc.futures import Outcome, settle
 from dds.rpc.interface import Operation
 from dds.rpc.messages import Announcement
 from dds.rpc.peers import Peers
@@ -41,6 +40,7 @@ from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.util import duration
 from dds.waiting.wake import Deadline, span_text
+from spindle.locks import Condition
 
 SLOTS_MAX = 1024
 LOOK_S = 0.2  # how often a replica that waits for the state looks around
@@ -63,9 +63,8 @@ class Driver:
         self.logged = logged
         self._history_bytes = history_bytes
         self._commands_max = commands_max
-        self._lock = threading.RLock()  # of the machine and the object; a command may ask its own object
-        self._changed = threading.Condition(self._lock)
-        self._writing = threading.Lock()  # commands are numbered and written in one order
+        self._lock = self._changed = Condition()  # of the machine and the object; a command may ask its own object
+        self._writing = Condition()  # a lock: commands are numbered and written in one order
         self._owes = False  # a node has gone with what was on its way, and that is not all written again
         self._ended: DDSException | None = None
         durable = Policy.Durability.Persistent if logged else Policy.Durability.TransientLocal
@@ -135,7 +134,7 @@ class Driver:
     # --- the program
 
     def begin(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any], timeout_ns: int
-              ) -> Future[Any]:
+              ) -> Outcome[Any]:
         """Write a command; waits for room at most so long. Raises as a write, and for wrong arguments."""
         body = operation.encode(arguments, keywords)
         if self._pump.is_this_thread():
@@ -144,18 +143,18 @@ class Driver:
                                "call the method of the object itself")
         return self._issue(operation.name, body, timeout_ns, self._commands_max)
 
-    def _issue(self, name: str, body: bytes, timeout_ns: int, most: int | None) -> Future[Any]:
+    def _issue(self, name: str, body: bytes, timeout_ns: int, most: int | None) -> Outcome[Any]:
         """Write an entry that has a result, unless as many as `most` are in flight. Raises as a write, and DDSTimeout
         if none may be written in that time."""
-        future: Future[Any] = Future()
+        future: Outcome[Any] = Outcome()
         deadline = Deadline(timeout_ns)
         while True:
             left_s = deadline.left_s()
-            # Whoever else writes may be waiting for room, and for longer than this may.
-            if not self._writing.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
-                raise DDSTimeout(f"{self.name}: the command was not written: others of this replica wait for room, "
-                                 f"within {span_text(timeout_ns)}")
             try:
+                # Whoever else writes may be waiting for room, and for longer than this may.
+                if not self._writing.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
+                    raise DDSTimeout(f"{self.name}: the command was not written: others of this replica wait for room, "
+                                     f"within {span_text(timeout_ns)}")
                 with self._lock:
                     self._check()
                     if most is not None and self._conduct.in_flight >= most:
@@ -173,7 +172,11 @@ class Driver:
                         raise
                     return future
             finally:
-                self._writing.release()
+                # A signal may come before anybody knows that it is held, or behind any call here but the first.
+                try:
+                    self._writing.release()
+                except RuntimeError:
+                    pass
             # Not under `_writing`: after the death of a node, others must write before there is room.
             with self._changed:
                 if not self._changed.wait_for(lambda: self._ended is not None or not self._conduct.holds_back,
@@ -249,11 +252,9 @@ class Driver:
             future = self._issue("", b"", timeout_ns, None)
         except DDSTimeout as late:
             raise CallTimeout(late.msg) from late
-        error = None
-        try:
-            error = future.exception(deadline.left_s())
-        except concurrent.futures.TimeoutError:
-            raise CallTimeout(f"{self.name}: the order did not get here within {span_text(timeout_ns)}") from None
+        if not future.wait(deadline.left_s()):
+            raise CallTimeout(f"{self.name}: the order did not get here within {span_text(timeout_ns)}")
+        error = future.exception()
         if isinstance(error, DDSException):
             raise error
 

@@ -12,7 +12,6 @@ is carried out once. A replica is closed by close(), by leaving a `with` block, 
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -165,7 +164,7 @@ class ReplicatedCommand(Generic[R]):
         """Have it carried out, and wait for its result."""
         deadline = Deadline(self._timeout_ns)
         future = self._core.begin(self._operation, arguments, keywords, self._timeout_ns)
-        if not concurrent.futures.wait([future], deadline.left_s()).done:
+        if not future.wait(deadline.left_s()):
             raise self._late()
         self._keep(future, deadline)
         return future.result()

@@ -59,8 +59,19 @@ class Effects:
     settled: list[Settled] = dataclasses.field(default_factory=list)
 
 
+class _Server:
+    """One that is there: the numbers of the calls that it has, and when it was asked last, by the turns."""
+
+    __slots__ = ("asked", "calls")
+
+    def __init__(self, asked: int) -> None:
+        self.asked = asked
+        self.calls: set[int] = set()
+
+
 class Calls:
-    """All calls of one client.
+    """All calls of one client. A program's thread may be interrupted by a signal between any two steps of begin() and
+    drop(): what it has done by then harms no other call, and what it has kept ends at its deadline.
 
     service    name of the service, for texts
     calls_max  calls in flight
@@ -74,8 +85,9 @@ class Calls:
         self._patience_ns = patience_ns
         self._ordered = ordered
         self._calls: dict[int, Call] = {}
-        self._servers: dict[bytes, set[int]] = {}  # numbers of the calls that each has; the one asked last comes last
+        self._servers: dict[bytes, _Server] = {}
         self._count = 0
+        self._turns = 0  # how often one was asked
         self._times: list[tuple[int, int]] = []  # a heap: when to look at a call, and its number
 
     def __len__(self) -> int:
@@ -98,11 +110,11 @@ class Calls:
                                "it may have (calls_max): wait for some, or make the Client with more")
         self._count += 1
         call = Call(self._count, operation, signature, arguments, now_ns, now_ns + timeout_ns)
-        self._assign(call, keep)
+        has = self._assign(call)
         if keep:
-            self._calls[call.number] = call
             look_ns = call.deadline_ns if call.server is not None else self._waits_until(call)
             heapq.heappush(self._times, (look_ns, call.number))
+            self._keep(call, has)
         elif call.server is None:
             raise NoServer(f"{self._service}: there is no server")
         return call
@@ -115,11 +127,11 @@ class Calls:
 
     def server_came(self, server: bytes) -> Effects:
         """It is there: calls that wait for one go out."""
-        self._servers.setdefault(server, set())
+        self._servers.setdefault(server, _Server(self._turns))
         effects = Effects()
         for call in self._calls.values():
             if call.server is None:
-                self._assign(call, True)
+                self._keep(call, self._assign(call))
                 effects.send.append(call)
                 heapq.heappush(self._times, (call.deadline_ns, call.number))
         return effects
@@ -133,12 +145,12 @@ class Calls:
             return Effects() if self._servers else self._unknown(
                 [one for one in self._calls.values() if one.server is not None], ServerGone(
                     f"{self._service}: all servers are gone: nobody can say whether the call was carried out"))
-        return self._unknown((self._calls[number] for number in had), ServerGone(
+        return self._unknown(self._of(had), ServerGone(
             f"{self._service}: the server that had the call is gone: nobody can say whether it was carried out"))
 
     def overtaken(self, server: bytes) -> Effects:
         """It has lost requests, and doesn't know whose."""
-        return self._unknown((self._calls[number] for number in self._servers.get(server, ())), OutcomeUnknown(
+        return self._unknown(self._of(self._servers.get(server)), OutcomeUnknown(
             f"{self._service}: the server was stopped for so long that requests were lost, perhaps this one"))
 
     def replied(self, server: bytes, number: int, answer: Answer) -> Effects:
@@ -156,8 +168,7 @@ class Calls:
         call.refused_by.add(server)
         call.refusal = answer.body.decode("utf-8", "replace")
         if self._servers.keys() - call.refused_by:
-            self._assign(call, True)
-            self._calls[call.number] = call
+            self._keep(call, self._assign(call))
             return Effects(send=[call])
         return Effects(settled=[(call, ServerBusy(f"{self._service}: {call.refusal}"))])
 
@@ -201,24 +212,33 @@ class Calls:
     def _waits_until(self, call: Call) -> int:
         return min(call.deadline_ns, call.begun_ns + self._patience_ns)
 
-    def _assign(self, call: Call, keep: bool) -> None:
+    def _assign(self, call: Call) -> _Server | None:
+        """Which server is to carry it out: of those with the fewest calls the one that was asked longest ago."""
         if self._ordered:
             call.server = NOBODY if self._servers else None
-            return
-        free = [one for one in self._servers if one not in call.refused_by]
+            return None
+        free = [one for one in self._servers.items() if one[0] not in call.refused_by]
         if not free:
             call.server = None
-            return
-        chosen = min(free, key=lambda one: len(self._servers[one]))
-        has = self._servers[chosen] = self._servers.pop(chosen)  # of equals, whoever was asked longest ago comes next
-        call.server = chosen
-        if keep:
-            has.add(call.number)
+            return None
+        call.server, chosen = min(free, key=lambda one: (len(one[1].calls), one[1].asked))
+        self._turns += 1
+        chosen.asked = self._turns
+        return chosen
+
+    def _keep(self, call: Call, has: _Server | None) -> None:
+        self._calls[call.number] = call
+        if has is not None:
+            has.calls.add(call.number)
+
+    def _of(self, server: _Server | None) -> list[Call]:
+        """The calls that it has."""
+        return [] if server is None else [self._calls[one] for one in server.calls if one in self._calls]
 
     def _remove(self, call: Call) -> None:
         self._calls.pop(call.number, None)
         if call.server is not None and call.server in self._servers:
-            self._servers[call.server].discard(call.number)
+            self._servers[call.server].calls.discard(call.number)
         if len(self._times) > 64 + 2 * len(self._calls):
             self._times = [one for one in self._times if one[1] in self._calls]
             heapq.heapify(self._times)

@@ -35,7 +35,7 @@ from dds.rpc.errors import (
     RpcError,
     UnknownOperation,
 )
-from dds.rpc.futures import settle
+from dds.rpc.futures import Outcome, settle
 from dds.rpc.interface import Interface, Operation
 from dds.rpc.messages import ID_BYTES, Announcement, Code, Reply, Request
 from dds.rpc.peers import Peers
@@ -44,6 +44,7 @@ from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
 from dds.waiting.wake import Deadline, check_positive, check_timeout, park
+from spindle.locks import Condition
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -172,7 +173,7 @@ class RemoteOperation(Generic[R]):
 
 
 def _nothing() -> Future[Any]:
-    done: Future[Any] = Future()
+    done: Future[Any] = Outcome()
     done.set_result(None)
     return done
 
@@ -184,10 +185,9 @@ class _Core:
                  patience_ns: int, calls_max: int, instance: str | None) -> None:
         self._interface = interface
         self._instance = instance
-        self._lock = threading.Lock()
+        self._lock = self._came = Condition()
         self._calls = Calls(interface.name, calls_max, patience_ns, topics.ordered)
         self._futures: dict[Call, tuple[Future[Any], Operation]] = {}
-        self._came = threading.Condition(self._lock)
         self._names: dict[bytes, str] = {}
         self._ended: DDSException | None = None
         self._pid = os.getpid()
@@ -227,7 +227,7 @@ class _Core:
             call = self._calls.begin(operation.name, operation.signature, encoded, time.monotonic_ns(), timeout_ns,
                                      not operation.oneway)
             if not operation.oneway:
-                future = Future()
+                future = Outcome()
                 self._futures[call] = future, operation
             has_server, next_ns = call.server is not None, self._calls.next_ns
         if next_ns is not None:

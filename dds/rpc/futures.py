@@ -5,7 +5,23 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import TypeVar
 
+from spindle.locks import Condition
+
 R = TypeVar("R")
+
+
+class Outcome(Future[R]):
+    """A future whose lock a signal to who waits for it can't leave taken: who settles it, and all others of the same
+    client or replica, never wait for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._condition = Condition()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """True as soon as it is settled or cancelled, False after `timeout_s` (None: never)."""
+        with self._condition:
+            return self._condition.wait_for(self.done, timeout_s)
 
 
 def settle(future: Future[R], error: BaseException | None, result: R) -> None:
@@ -18,4 +34,4 @@ def settle(future: Future[R], error: BaseException | None, result: R) -> None:
         future.set_exception(error)
 
 
-__all__ = ["settle"]
+__all__ = ["Outcome", "settle"]

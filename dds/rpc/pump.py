@@ -19,6 +19,7 @@ from dds.internal import dds_infinity
 from dds.readers.fast_way import ANY
 from dds.status import DDSStatus
 from dds.sub import DataReader
+from dds.waiting.wake import Deadline
 
 T = TypeVar("T")
 
@@ -137,7 +138,7 @@ class Pump(Generic[T]):
     def _turn(self) -> None:
         self._due_ns = None  # before the owner looks: what it is given from now on may be too late for that
         due_ns = self._due_ns = self._owner.time_passed(time.monotonic_ns())
-        self._waitset.wait(dds_infinity if due_ns is None else max(0, due_ns - time.monotonic_ns()))
+        self._waitset._wait(Deadline.in_ns(dds_infinity if due_ns is None else due_ns - time.monotonic_ns()))
         if self._guard.take() and self._paused:
             self._pause(False)
         changed = 0

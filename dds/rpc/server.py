@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from dds.entity import Participant
 from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, DDSUnacknowledged
+from dds.rpc.futures import Outcome
 from dds.rpc.interface import Operation, text_of
 from dds.rpc.messages import ID_BYTES, NOBODY, Announcement, Code, Reply, Request
 from dds.rpc.peers import Peers
@@ -38,6 +39,7 @@ from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
 from dds.waiting.wake import Deadline
+from spindle.locks import Condition
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,9 +92,9 @@ class Server:
                             "has one worker and no coroutine methods")
         self._implementation = implementation
         self._queue_max = queue_max
-        self._lock = threading.Lock()
-        self._has_job = threading.Condition(self._lock)  # only workers wait for it: each job wakes one
-        self._changed = threading.Condition(self._lock)
+        self._lock = self._changed = Condition()
+        # Only workers wait for it: each job wakes one.
+        self._has_job = threading.Condition(self._lock)  # type: ignore[arg-type]
         self._waiting = Waiting(1 << 62, 1 << 62, in_order=True) if self._ordered else Waiting(queue_max, client_max)
         self._waiting_async = Waiting(queue_max, client_max)
         self._running_async = 0
@@ -292,8 +294,10 @@ class Server:
 
     def pump_ended(self, error: DDSException) -> None:
         with self._lock:
-            if not self._closing:
-                log.warning("the server of %s has ended: %s", self._interface.name, error)
+            if not self._closing:  # a program that closes its participant, or ends, knows what ends with it
+                by_program = error.code == DDSException.DDS_RETCODE_ALREADY_DELETED
+                log.log(logging.INFO if by_program else logging.WARNING, "the server of %s has ended: %s",
+                        self._interface.name, error)
             self._closing = self._ended = True
             self._has_job.notify_all()
             self._changed.notify_all()
@@ -422,7 +426,7 @@ class Server:
             else:
                 reply = self._reply_of(job, None, result)
             if reply is not None:  # writing may have to wait, and the loop must not
-                sent: Future[None] = Future()
+                sent: Future[None] = Outcome()
                 self._replies.put((job, reply, sent))
                 await asyncio.wrap_future(sent)
         finally:

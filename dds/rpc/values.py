@@ -28,6 +28,8 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 
+from spindle.errors import give_way
+
 if typing.TYPE_CHECKING:
     from dds.idl.codec import IdlCodec
 
@@ -93,12 +95,14 @@ class Fields:
         try:
             return self._codec.encode(self._codec.data_type(*values))
         except Exception as error:  # the library raises what it likes
+            give_way(error)
             raise self._wrong(values, error) from error
 
     def _converted(self, k: int, into: Convert, value: Value) -> Value:
         try:
             return into(value)
         except Exception as error:
+            give_way(error)
             raise TypeError(f"{self.names[k]}: {value!r:.200}: {error}") from error
 
     def _wrong(self, values: Sequence[Value], error: Exception) -> TypeError:
@@ -112,6 +116,7 @@ class Fields:
                 sample = alone.data_type(value)
                 alone.encode(sample)
             except Exception as why:
+                give_way(why)
                 said = unencodable(sample, why.__cause__ or why)
                 if said.startswith("m0"):
                     return TypeError(name + said[2:])
@@ -130,6 +135,7 @@ class Fields:
             for k, out in self._out:
                 values[k] = out(values[k])
         except Exception as error:
+            give_way(error)
             raise ValueError(f"no {self.names[k]}: {error}") from error
         return values
 

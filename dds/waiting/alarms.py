@@ -13,6 +13,8 @@ import time
 import weakref
 from typing import Protocol
 
+from spindle.locks import Condition
+
 NEVER = float("inf")
 PAUSE = 4  # at least so many times as long as its last look took this thread
 
@@ -29,7 +31,7 @@ class Alarms:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._changed = threading.Condition(threading.RLock())  # reentrant: a finalizer may run while we hold it
+        self._changed = Condition()  # reentrant: a finalizer may run while we hold it
         self._timed: dict[int, weakref.ref[Timed]] = {}
         self._at: dict[int, float] = {}  # by the same key: when to look at it, on the monotonic clock
         self._thread: threading.Thread | None = None

@@ -13,6 +13,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from spindle.locks import Latch
+
 FLUSH_S = 10.0  # how long flush() waits; longer than closing should ever take
 
 _work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()  # put() is reentrant, for finalizers
@@ -39,7 +41,7 @@ def flush(timeout_s: float = FLUSH_S) -> None:
     """Return when all work that was put so far is done, or after `timeout_s`."""
     if _idle or _thread is None or _thread is threading.current_thread() or not _thread.is_alive():
         return
-    done = threading.Event()
+    done = Latch()
     _work.put(done.set)
     done.wait(timeout_s)
 

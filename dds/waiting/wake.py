@@ -55,7 +55,7 @@ class Waker:
             pass
 
     def __del__(self) -> None:
-        fd, self.fd = self.fd, -1
+        fd, self.fd = getattr(self, "fd", -1), -1  # none, if making it was interrupted
         if fd >= 0:
             os.close(fd)
 
@@ -161,6 +161,12 @@ class Deadline:
         if timeout_ns.__class__ is not int or timeout_ns < HARDLY_MEANT_NS:
             check_timeout(timeout_ns)
         self._end = None if timeout_ns is None or timeout_ns >= 1 << 62 else time.monotonic() + timeout_ns / 1e9
+
+    @classmethod
+    def in_ns(cls, left_ns: int) -> Deadline:
+        """So many ns from now that were computed, which may be few and are meant. TypeError as check_timeout()."""
+        few = left_ns.__class__ is int and 0 < left_ns < HARDLY_MEANT_NS
+        return cls(HARDLY_MEANT_NS if few else left_ns)
 
     @classmethod
     def after(cls, timeout_s: float) -> Deadline:

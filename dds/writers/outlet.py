@@ -41,7 +41,8 @@ def through(link: WriterLink, attempt: Callable[[Any, float], R], deadline: Dead
 
 
 def write_error(error: BaseException, link: WriterLink, topic: str = "") -> BaseException:
-    """What write() raises for `error`; the same kind for a wrong sample. `topic` as in through()."""
+    """What write() raises for `error`; the same kind for a wrong sample. `topic` as in through(). Raises what a signal
+    handler has raised."""
     if isinstance(error, Exception) and is_about_sample(error):
         return of_topic(error, topic or link.spec.name)
     park()

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Mapping
 
 from dds.exceptions import DDSException, DDSSampleTooLarge
 from dds.waiting.wake import Deadline
+from spindle.locks import Condition
 
 Put = Callable[[bytes, int, "int | None", int], None]  # data, tag, source timestamp, handle of the instance
 
@@ -44,7 +44,7 @@ class Suspension:
 
     def __init__(self) -> None:
         self.is_active = False
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = Condition()
         self._held: collections.deque[Held] = collections.deque()
         self._counts: collections.Counter[int] = collections.Counter()  # of these, by writer
 

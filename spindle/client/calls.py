@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
+
+from spindle.locks import Latch
 
 if TYPE_CHECKING:
     from spindle.errors import SpindleError
@@ -18,6 +19,6 @@ class Call:
     __slots__ = ("answered", "error", "reply")
 
     def __init__(self) -> None:
-        self.answered = threading.Event()
+        self.answered = Latch()
         self.reply: pb.Reply | None = None
         self.error: SpindleError | None = None

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
 from spindle.group.events import GONE, MISSED, Event
+from spindle.locks import Condition, Latch
 from spindle.transport.wire import BlockingConnection, Frame
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Call:
     def __init__(self, number: int) -> None:
         self.number = number
         self.frame: Frame | None = None
-        self.answered = threading.Event()
+        self.answered = Latch()
         self.reply: pb.Reply | None = None
         self.error: SpindleError | None = None
 
@@ -317,7 +318,7 @@ class Dispatcher:
         self._name = name
         self._callbacks: tuple[Callable[[Event], None], ...] = ()
         self._events: deque[Event] = deque()
-        self._changed = threading.Condition()
+        self._changed = Condition()
         self._finished = False
         self._thread: threading.Thread | None = None
 

@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from spindle.errors import NodeStopped, SpindleError
+from spindle.locks import Latch
 
 if TYPE_CHECKING:
     import asyncio
@@ -63,7 +64,7 @@ class EmbeddedNode:
         self.config = config
         self.node_id = config.node_id
         self._pid = os.getpid()
-        self._ready = threading.Event()
+        self._ready = Latch()
         self._error: BaseException | None = None  # why it didn't start, or ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None

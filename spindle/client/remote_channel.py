@@ -36,6 +36,7 @@ from spindle.client.remote_requests import REQUEST_TIMEOUT_S, SILENCE_S, RemoteR
 from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError
 from spindle.group.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.group.events import GONE, MISSED, TURNED, Event
+from spindle.locks import Latch
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import Frame
@@ -69,7 +70,7 @@ class RemoteChannel(RemoteRequests):
         self._writers: tuple[RemoteWriter, ...] = ()
         self.notices = RemoteNotices(self._changed, self.tell)
         self._watching = False
-        self._closing = threading.Event()
+        self._closing = Latch()
         self._dispatcher = Dispatcher("spindle events")
         self._keeper = threading.Thread(target=self._keep, name="spindle connection", daemon=True)
         self._pumper = threading.Thread(target=self._pump, name="spindle pump", daemon=True)
@@ -507,7 +508,7 @@ class RemoteChannel(RemoteRequests):
         """In the child after fork(). Takes no lock: another thread may have held it in the parent. From now on it is a
         new one."""
         self._forked = True
-        threading.Condition.__init__(self._changed, threading.RLock())
+        self._changed.begin_anew()
         if self._last is not None:
             self._last.conn._sock.close()
         self._mark_gone()

@@ -16,6 +16,7 @@ from spindle.client.calls import Call, Lost
 from spindle.client.channel import check_usable
 from spindle.client.remote_link import Link
 from spindle.errors import NodeStopped, SpindleError, error_from_wire
+from spindle.locks import Condition
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.wire import Frame
@@ -32,7 +33,7 @@ class RemoteRequests:
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._forked = False
-        self._changed = threading.Condition(threading.RLock())
+        self._changed = Condition()
         self._link: Link | None = None  # the present one, once all ports are open there
         self._serving: Link | None = None  # the last one at which all ports were open
         self._number = 0

@@ -5,6 +5,7 @@ instead of sleeping.
 """
 
 import asyncio
+import sys
 import threading
 import time
 from types import SimpleNamespace
@@ -207,6 +208,73 @@ def test_closing_the_one_reader_that_is_waited_for_ends_no_wait(participant):
     guard.set(True)
     thread.join(10)
     assert found == [1]
+
+
+@pytest.mark.parametrize("what", ["entity", "condition", "status", "parent"])
+def test_what_is_closed_is_no_longer_attached(participant, what):
+    """Goal: neither a wait nor memory is lost to what was closed, in whatever way it was attached."""
+    topic = Topic(participant, "topic", bytes)
+    subscriber = Subscriber(participant)
+    reader, other = DataReader(subscriber, topic), DataReader(participant, topic)
+    waitset, left = WaitSet(participant), ReadCondition(other, ANY)
+    condition = ReadCondition(reader, ANY)
+    waitset.attach({"entity": reader, "condition": condition, "status": reader.status_condition,
+                    "parent": condition}[what])
+    waitset.attach(left)
+    (subscriber if what == "parent" else reader).close()
+    assert waitset.wait(0) == 0
+    assert waitset.get_entities() == [left] and waitset.attached == [(left, 0)]
+    assert len(waitset._hubs) == 1
+    DataWriter(participant, topic).write(b"x")
+    assert waitset.wait(LONG) == 1
+
+
+def test_what_closes_just_when_it_is_looked_at_ends_no_wait(participant):
+    reader = DataReader(participant, Topic(participant, "topic", bytes))
+    waitset, guard = WaitSet(participant), GuardCondition(participant)
+    waitset.attach(reader)
+    waitset.attach(guard)
+    guard.set(True)
+
+    def closes():
+        reader.close()
+        return reader.read_status() != 0
+
+    with patch.object(reader, "_triggers", closes):
+        assert waitset.wait(LONG) == 1
+    assert waitset.get_entities() == [guard]
+
+
+def test_all_that_threads_make_and_attach_is_there(participant):
+    """Goal: neither an entity of a participant, nor one that is waited for, is forgotten because another thread makes,
+    or attaches, one at the same time. Method: threads that take turns as often as Python lets them."""
+    count, threads, made = 100, 4, []
+    waitset, watched = WaitSet(participant), GuardCondition(participant)
+    others = [WaitSet(participant) for _ in range(count * threads)]
+    before, interval = len(participant.get_children()), sys.getswitchinterval()
+
+    def work(mine):
+        for other in mine:
+            guard = GuardCondition(participant)
+            made.append(guard)
+            waitset.attach(guard)
+            other.attach(watched)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        running = [threading.Thread(target=work, args=(others[at::threads],)) for at in range(threads)]
+        for one in running:
+            one.start()
+        for one in running:
+            one.join(60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(made) == count * threads
+    assert len(participant.get_children()) == before + len(made)
+    assert len(waitset.get_entities()) == len(made)
+    watched.set(True)
+    assert all(one.wait(0) == 1 for one in others) and all(one._waker.fd >= 0 for one in others)
+    assert len(watched._watchers) == len(others)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -338,11 +339,22 @@ def test_a_condition_is_waited_for(pair) -> None:
 
 def test_a_command_waits_no_longer_than_it_may_for_others_that_write(pair) -> None:
     first, _ = pair
-    with first._core._writing:
-        with pytest.raises(DDSTimeout, match="others of this replica"):
-            first.append.within(duration(milliseconds=50))("a")
-        with pytest.raises(CallTimeout, match="others of this replica"):
-            first.synchronize(duration(milliseconds=50))
+    begun, over = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with first._core._writing:
+            begun.set()
+            over.wait(20)
+
+    other = threading.Thread(target=write)
+    other.start()
+    assert begun.wait(20)
+    with pytest.raises(DDSTimeout, match="others of this replica"):
+        first.append.within(duration(milliseconds=50))("a")
+    with pytest.raises(CallTimeout, match="others of this replica"):
+        first.synchronize(duration(milliseconds=50))
+    over.set()
+    other.join()
     assert first.append("b") == 1
 
 

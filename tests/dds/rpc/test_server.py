@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dds import duration
+from dds import DomainParticipant, duration
 from dds.rpc import Client, RemoteError, RpcError, Server, ServerBusy, raises, service
 
 SOON = duration(seconds=20)
@@ -122,3 +123,11 @@ def test_several_threads_may_close_a_server_at_once(participant) -> None:
         with ThreadPoolExecutor(4) as pool:
             for closed in [pool.submit(close) for _ in range(4)]:
                 closed.result(20)
+
+
+def test_a_server_that_ends_with_its_participant_is_no_news(caplog) -> None:
+    """Goal: a program with a server that closes its participant, or comes to its end, gets no warning of that."""
+    with DomainParticipant.embedded() as participant:
+        server = Server(participant, Failing())
+    assert server.wait(SOON)
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []

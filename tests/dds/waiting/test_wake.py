@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 
+from dds.internal import dds_infinity
 from dds.waiting.wake import Deadline, span_text, time_text
 
 
@@ -23,3 +26,16 @@ def test_a_timeout_that_was_hardly_meant_says_what_it_counts() -> None:
 
 def test_less_than_no_time_is_none() -> None:
     assert Deadline(-5).left_s() == 0
+
+
+def test_a_time_that_was_computed_may_be_short() -> None:
+    """Goal: no warning, nor an error where programs make these of warnings, of a time that nobody has given."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for left_ns in (-1, 0, 1, 999, 1000, dds_infinity):
+            left_s = Deadline.in_ns(left_ns).left_s()
+            assert left_s is None if left_ns == dds_infinity else left_s is not None and left_s < 0.001
+        with pytest.raises(UserWarning):
+            Deadline(999)
+        with pytest.raises(TypeError):
+            Deadline.in_ns(0.5)  # type: ignore[arg-type]

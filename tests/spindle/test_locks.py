@@ -1,0 +1,116 @@
+"""Goal: whatever interrupts who waits, the lock is free afterwards, and others go on.
+
+Method: a wait is interrupted at each place where Python runs signal handlers, one after the other.
+"""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from spindle.locks import Condition, Latch
+from tests.interrupts import Interrupt, interrupted_everywhere
+from tests.support import wait_until
+
+
+def is_free(condition: Condition) -> bool:
+    """For another thread."""
+    found: list[bool] = []
+
+    def look() -> None:
+        if condition.acquire(blocking=False):
+            condition.release()
+            found.append(True)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return bool(found)
+
+
+def test_who_is_interrupted_leaves_nothing_behind() -> None:
+    condition, latch = Condition(), Latch()
+
+    def wait() -> None:
+        with condition:
+            condition.wait(0.0001)
+        latch.wait(0.0001)
+
+    def check(error: BaseException) -> None:
+        assert isinstance(error, Interrupt)
+        for one in (condition, latch._cond):
+            assert is_free(one) and not one._waiters
+
+    assert interrupted_everywhere(wait, check) > 10
+
+
+def test_who_tells_is_heard() -> None:
+    condition, told, heard = Condition(), [], []
+
+    def listen(how_long: float | None) -> None:
+        with condition:
+            while not told:
+                condition.wait(how_long)
+            heard.append(condition.wait_for(lambda: len(told) == 2, how_long))
+
+    threads = [threading.Thread(target=listen, args=(one,)) for one in (None, 60.0, None)]
+    for one in threads:
+        one.start()
+    for number in (1, 2):
+        with condition, condition:  # it may be taken again
+            told.append(number)
+            condition.notify_all()
+    for one in threads:
+        one.join(20)
+    assert heard == [True] * 3
+    with condition:
+        assert not condition.wait(0) and not condition.wait(0.001) and not is_free(condition)
+    assert is_free(condition)
+    with pytest.raises(RuntimeError):
+        condition.wait(0)
+
+
+def test_it_is_the_lock_of_another_condition() -> None:
+    lock, begun, done = Condition(), [], []
+    other = threading.Condition(lock)  # type: ignore[arg-type]
+
+    def listen() -> None:
+        with lock:
+            begun.append(True)
+            done.append(other.wait(60))
+
+    thread = threading.Thread(target=listen)
+    thread.start()
+    wait_until(lambda: begun)
+    with lock:
+        other.notify()
+    thread.join(20)
+    assert done == [True]
+
+
+def test_a_latch_is_set_once_for_all() -> None:
+    latch = Latch()
+    assert not latch.is_set() and not latch.wait(0)
+    thread = threading.Thread(target=latch.set)
+    thread.start()
+    assert latch.wait(20) and latch.is_set() and latch.wait(0)
+    thread.join()
+
+
+def test_it_begins_anew_whoever_held_it() -> None:
+    condition, held, over = Condition(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with condition:
+            held.set()
+            over.wait(20)
+            condition.begin_anew()
+            condition.acquire()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(20) and not is_free(condition)
+    over.set()
+    thread.join()
+    assert is_free(condition)
