@@ -206,6 +206,16 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def use_all_descriptors() -> None:
+    """For a command that may have hundreds of readers or writers open, of four descriptors each: it has as many as it
+    may have, where 1024 is the usual soft limit."""
+    import resource
+
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # then the limit stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def is_like(name: str, patterns: Iterable[str]) -> bool:
     """True if it is one of these names, or like one of these patterns. (Names may have brackets and stars in them.)"""
     return any(name == like or fnmatchcase(name, like) for like in patterns)

@@ -9,7 +9,14 @@ from pathlib import Path
 
 import click
 
-from spindle.cli.common import Target, complete_topic, note, stopped_by_signals, target_options
+from spindle.cli.common import (
+    Target,
+    complete_topic,
+    note,
+    stopped_by_signals,
+    target_options,
+    use_all_descriptors,
+)
 
 PORT = 8765  # Foxglove's own default
 
@@ -58,6 +65,7 @@ def foxglove(target: Target, topics: tuple[str, ...], listen: str, anyone: bool,
         raise click.ClickException("this needs the package foxglove-sdk: pip install foxglove-sdk")
     from spindle.cli.recordings.bridge import Bridge, ready
 
+    use_all_descriptors()
     session = target.attach("spindle foxglove")
     with Bridge(target, session, topics or ("*",), not no_history, not no_reattach) as bridge:
         ready(bridge)

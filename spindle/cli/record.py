@@ -21,6 +21,7 @@ from spindle.cli.common import (
     print_json,
     stopped_by_signals,
     target_options,
+    use_all_descriptors,
 )
 
 PROGRESS_S = 0.5
@@ -65,6 +66,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
         raise click.UsageError("-o -: a recording is written into a file, places in it more than once; for messages "
                                "on standard output there is `spindle sub`")
     begun_s = time.monotonic()
+    use_all_descriptors()
     with target.attach("spindle record") as session:
         writer = RecordingWriter(out, {
             "created": str(time.time_ns()), "domain": str(target.domain), "node": str(session.node_id),

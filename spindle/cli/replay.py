@@ -23,6 +23,7 @@ from spindle.cli.common import (
     stopped_by_signals,
     table,
     target_options,
+    use_all_descriptors,
 )
 from spindle.cli.ports import LEVELS, Size
 from spindle.cli.recordings.words import Moment, Renaming, Span
@@ -216,6 +217,7 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
     finishes = max((file.times[1] for one in opened for file in one), default=0)
     begun_s = time.monotonic()
     rounds = 0
+    use_all_descriptors()
     with target.attach("spindle replay") as session, \
             typed.participant(target, session, "spindle replay", reattach) as within:
         player = Player(session, within, chosen, lambda name: renames.get(name, name), level, size_max, timeout_s,

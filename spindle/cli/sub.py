@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import click
 
 from spindle.cli import typed
-from spindle.cli.common import Amount, Target, complete_topic, note, put, target_options, time_text
+from spindle.cli.common import (
+    Amount,
+    Target,
+    complete_topic,
+    note,
+    put,
+    target_options,
+    time_text,
+    use_all_descriptors,
+)
 from spindle.cli.following import Following
 from spindle.cli.ports import (
     OPAQUE_TYPE,
@@ -103,6 +112,7 @@ def sub(
     lost = 0
     [topic] = topics if len(topics) == 1 else [""]
     if len(topics) > 1 or is_pattern(topic):
+        use_all_descriptors()
         try:
             with target.attach("spindle sub") as session:
                 for one in topics:

@@ -3,6 +3,8 @@ process onto an embedded node."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from spindle.cli.recordings.recorder import Recorder
 from spindle.errors import AccessDenied, NoResources
 from spindle.journal.recording import RecordingWriter
 from tests.spindle.cli.recordings.programs import played, recording, written
-from tests.spindle.cli.support import Cli
+from tests.spindle.cli.support import ROOT, Cli
 
 BRACKETS = "raw[1]"
 
@@ -125,6 +127,27 @@ def test_a_type_that_no_schema_can_say(cli: Cli, node: dds.DomainParticipant, tm
 
 
 LONG_S = 15.0
+# `spindle` where the soft limit of descriptors is low, as it is in shells for hundreds of topics.
+FEW = ("import resource, runpy; limit = resource.RLIMIT_NOFILE; "
+       "resource.setrlimit(limit, (64, resource.getrlimit(limit)[1])); "
+       "runpy.run_module('spindle.cli', run_name='__main__')")
+
+
+@pytest.mark.slow
+def test_more_topics_than_the_soft_limit_of_descriptors_allows(node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """Recorded, printed and played."""
+    count, out = 30, tmp_path / "many.mcap"
+    kept = dds.Qos(dds.Policy.Durability.TransientLocal)
+    writers = [dds.DataWriter(node, dds.Topic(node, f"many{number}", bytes, kept)) for number in range(count)]
+    for writer in writers:
+        writer.write(b"one")
+    for arguments in (["record", "many*", "-o", out, "--history", "--count", count, "--duration", 60],
+                      ["sub", "many*", "--history", "--count", count, "--timeout", 60], ["replay", out, "--speed", 0]):
+        done = subprocess.run([sys.executable, "-c", FEW, *map(str, arguments)], cwd=ROOT, capture_output=True,
+                              timeout=90)
+        assert done.returncode == 0, done.stderr
+        if arguments[0] == "record":
+            assert b"30 messages of 30 topics" in done.stderr
 
 
 def test_a_topic_that_can_t_be_opened_is_tried_again(node: dds.DomainParticipant, tmp_path: Path,
