@@ -7,8 +7,9 @@ Method: stand-ins for nodes that keep a topic waiting or refuse it, and the reco
 from __future__ import annotations
 
 import asyncio
-import os
+import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -243,24 +244,20 @@ def test_a_topic_that_nobody_looks_at_any_more_costs_a_bridge_no_descriptor(node
     pytest.importorskip("foxglove", reason="needs foxglove-sdk")
     session = Target(node=1).attach("shows")
     declare(session, "b", "c", "d")
-
-    def descriptors() -> int:
-        return len(os.listdir("/proc/self/fd"))
-
     with Bridge(Target(node=1), session, ["*"], True, True) as bridge:
         ready(bridge)
         numbers = [SimpleNamespace(id=show.channel.id()) for of in bridge._shows.values() for show in of.values()]
-        before = descriptors()
         with running(bridge) as done:
             for _ in range(2):
                 for number in numbers:
                     bridge._lookers.on_subscribe(SimpleNamespace(id=1), number)
                 until(done, lambda: len(bridge.tracks) == 3, "all topics")
-                assert descriptors() > before
+                logs = [weakref.ref(track.handle) for track in bridge.tracks.values()]  # what has them
                 for number in numbers:
                     bridge._lookers.on_unsubscribe(SimpleNamespace(id=1), number)
                 until(done, lambda: not bridge.tracks, "none of them")
-                until(done, lambda: descriptors() <= before, "what was open for them")
+                until(done, lambda logs=logs: gc.collect() >= 0 and not any(log() for log in logs),
+                      "what was open for them")
 
 
 def test_what_nobody_takes_any_more_is_closed(nodes: tuple[StandInNode, Slow]) -> None:
