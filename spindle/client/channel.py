@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
 from spindle.group.events import GONE, MISSED, Event
 from spindle.locks import Condition, Latch
+from spindle.transport.frames import no_room
 from spindle.transport.wire import BlockingConnection, Frame
 
 if TYPE_CHECKING:
@@ -230,11 +231,14 @@ class Channel:
 
         with self._lock:
             call = self._calls.pop(reply.number, None)
-        if call is not None:
+        if call is not None and frame.lacks_fds:
+            call.error = no_room("an answer of the node came with descriptors")
+            call.answered.set()
+        elif call is not None:
             call.reply, call.frame = reply, frame
             call.answered.set()
             return
-        frame.close_fds()  # the caller gave up: don't leave open what it would have got
+        frame.close_fds()  # the caller gave up, or can't have it: don't leave open what it would have got
         opened = reply.WhichOneof("body")
         if opened in ("writer", "reader"):
             self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)

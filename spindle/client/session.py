@@ -24,6 +24,7 @@ from spindle.group.leases import Lease
 from spindle.group.levels import Level
 from spindle.group.position import Position, places
 from spindle.group.topics import TopicInfo, TopicSpec
+from spindle.transport.frames import no_room
 
 if TYPE_CHECKING:
     from spindle.group.holding import Holder
@@ -564,6 +565,8 @@ def taken(frame: Frame, count: int) -> Loose:
     """The descriptors of an answer, so many as there must be. Raises WireError."""
     from spindle_core.ends import Loose
 
+    if frame.lacks_fds:
+        raise no_room("the node's answer came with descriptors")
     if len(frame.fds) != count:
         found = len(frame.fds)
         frame.close_fds()

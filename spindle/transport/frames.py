@@ -22,6 +22,7 @@ from spindle.errors import ConnectionEnded, NoResources, WireError
 HEADER = struct.Struct("<IHH")
 READ_BYTES = 1 << 16  # taken from the socket at a time
 UNSENT_BYTES = 128 << 10  # of a TCP connection, that the kernel takes at most before it can send them
+LOST = -1  # in place of descriptors
 FDS_PER_CALL = 64  # descriptors the kernel may hand over in one recvmsg (its own limit is 253)
 _FD_BYTES = array.array("i").itemsize
 _FDS_SPACE = socket.CMSG_SPACE(FDS_PER_CALL * _FD_BYTES)
@@ -69,13 +70,15 @@ class Stream(Protocol):
 
 
 class Frame:
-    """One received frame: `body` bytes, and descriptors that the receiver must take or close."""
+    """One received frame: `body` bytes, and descriptors that the receiver must take or close. `lacks_fds`: those that
+    came with it are lost, as this process had no room for them."""
 
-    __slots__ = ("body", "fds")
+    __slots__ = ("body", "fds", "lacks_fds")
 
-    def __init__(self, body: bytes, fds: list[int]) -> None:
+    def __init__(self, body: bytes, fds: list[int], lacks_fds: bool = False) -> None:
         self.body = body
         self.fds = fds
+        self.lacks_fds = lacks_fds
 
     def take_fds(self) -> list[int]:
         """Hands the descriptors over to the caller."""
@@ -102,7 +105,8 @@ def encode(body: bytes, fd_count: int = 0) -> bytes:
 class FrameDecoder:
     """Bytes and descriptors in, frames out; no input or output of its own.
 
-    Invariant: `fds` holds the descriptors received for frames that are not complete yet, in order of arrival.
+    Invariant: `fds` holds the descriptors received for frames that are not complete yet, in order of arrival; LOST
+    stands for all those of one frame.
     `carries_fds` is False where none can come: on anything but a plain Unix socket.
     """
 
@@ -131,6 +135,11 @@ class FrameDecoder:
                 end = start + HEADER.size + length
                 if len(buffer) < end:
                     break
+                if fd_count and self._fds and self._fds[0] == LOST:
+                    self._fds.popleft()
+                    frames.append(Frame(bytes(buffer[start + HEADER.size : end]), [], lacks_fds=True))
+                    start = end
+                    continue
                 if len(self._fds) < fd_count:
                     raise WireError(f"a frame announces {fd_count} descriptors but {len(self._fds)} came with it")
                 own_fds = [self._fds.popleft() for _ in range(fd_count)]
@@ -199,6 +208,21 @@ def no_fds(fd_count: int) -> str:
 def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
     """One recvmsg: bytes (empty at the end of the stream) and descriptors, close-on-exec. Raises NoResources if this
     process has no room for the descriptors: they are lost, and the other end is not to blame."""
+    data, fds = receive_what_fits(sock)
+    if fds == [LOST]:
+        raise no_room("descriptors were sent")
+    return data, fds
+
+
+def no_room(what: str) -> NoResources:
+    """For descriptors that were lost on their way in."""
+    return NoResources(f"{what} that this process has no room for: it can open no more (ulimit -n; LimitNOFILE= of its "
+                       "service)")
+
+
+def receive_what_fits(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """The same, with [LOST] where this process has no room for the descriptors. (One recvmsg brings those of one frame
+    at most, as they are sent with it: unix(7).)"""
     data, ancillary, flags, _ = sock.recvmsg(READ_BYTES, _FDS_SPACE, _TAKEN)
     if not ancillary and not flags & _CUT:
         return data, []
@@ -210,8 +234,7 @@ def receive_some(sock: socket.socket) -> tuple[bytes, list[int]]:
         count = len(fds)
         close_all(fds)
         if count < FDS_PER_CALL:  # there was room for more of them, so it was the process that had none
-            raise NoResources("descriptors were sent that this process has no room for: it can open no more (ulimit "
-                              "-n; LimitNOFILE= of its service)")
+            return data, [LOST]
         raise WireError(f"more than {FDS_PER_CALL} descriptors at once")
     return data, list(fds)
 

@@ -26,7 +26,7 @@ from spindle.transport.frames import (
     ended,
     no_fds,
     prepare,
-    receive_some,
+    receive_what_fits,
     send_some,
 )
 
@@ -152,7 +152,7 @@ class BlockingConnection:
             try:
                 if self._stream is not None and self._stream.ended:
                     raise ended(self.label, self._decoder, self._stream)
-                data, fds = receive_some(self._sock)
+                data, fds = receive_what_fits(self._sock)
                 if not data:
                     close_all(fds)
                     raise ended(self.label, self._decoder, self._stream)

@@ -5,15 +5,20 @@ Method: a stand-in for the node, or a bare socket pair in its place.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from pathlib import Path
 
 import pytest
 
+from spindle.client import attach
+from spindle.errors import NoResources
 from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.transport.wire import BlockingConnection
+from tests.spindle.daemons import daemons
+from tests.spindle.node.test_shortage import descriptors, lowest_free
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
 
@@ -55,6 +60,20 @@ def test_an_answer_that_nobody_takes_leaves_nothing_open(runtime_dir: Path) -> N
             del call
             assert bool(frame.fds) == takes
         frame.close_fds()
+
+
+def test_an_answer_for_whose_descriptors_there_is_no_room_is_that_request_s_failure(runtime_dir: Path) -> None:
+    """Goal: a program at its limit is told so by what it asked for; its session goes on, and the node keeps nothing
+    open for it. Method: the limit of this process is set to what it has open; the node is another one."""
+    with daemons(runtime_dir, 1), attach(runtime_dir=runtime_dir) as session, attach(runtime_dir=runtime_dir) as other:
+        session.declare_topic(TopicSpec("altitude"))
+        for room in range(3):
+            most = lowest_free(os.getpid(), room)
+            with descriptors(os.getpid(), most), pytest.raises(NoResources, match="ulimit -n"):
+                session.open_writer("altitude")
+            wait_until(lambda: not other.topics()[0].senders)
+        with session.open_writer("altitude"):
+            wait_until(lambda: other.topics()[0].senders)
 
 
 def test_a_node_that_does_not_read_ends_the_connection_in_time() -> None:

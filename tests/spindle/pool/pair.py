@@ -82,7 +82,7 @@ class Side:
             self.neighbours.heard_mapped(peer, message.link_mapped, fds)
         return True
 
-    async def data(self, endpoint: str, hello: Any, token: bytes, timeout_s: float) -> int:
+    async def data(self, endpoint: str, hello: Any, incarnation: int, token: bytes, timeout_s: float) -> int:
         """As Network: a data connection to the other one."""
         await asyncio.sleep(0)
         expected = self.other.neighbours.token_for(hello)

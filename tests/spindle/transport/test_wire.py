@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spindle.errors import ConnectionEnded, SpindleError, WireError
-from spindle.transport.frames import READ_BYTES
+from spindle.transport.frames import LOST, READ_BYTES
 from spindle.transport.wire import HEADER, BlockingConnection, Connection, Frame, FrameDecoder, Limits, encode
 from tests.support import open_descriptors
 
@@ -468,6 +468,19 @@ def test_the_end_tells_all_who_wait_for_the_connection() -> None:
             await one.drain()
 
     run(body)
+
+
+def test_descriptors_that_were_lost_are_those_of_their_frame() -> None:
+    """And of no other: the next frame has its own."""
+    decoder = FrameDecoder(SMALL)
+    assert decoder.feed(encode(b"first", 2)[:9], [LOST]) == []
+    ours = os.dup(0)
+    rest = encode(b"first", 2)[9:] + encode(b"no descriptors") + encode(b"second", 1)
+    first, plain, second = decoder.feed(rest, [ours])
+    assert (first.body, first.fds, first.lacks_fds) == (b"first", [], True)
+    assert (plain.fds, plain.lacks_fds) == ([], False)
+    assert (second.body, second.fds, second.lacks_fds) == (b"second", [ours], False)
+    second.close_fds()
 
 
 def test_descriptors_that_no_frame_announces_are_refused() -> None:
