@@ -67,10 +67,12 @@ def test_an_answer_for_whose_descriptors_there_is_no_room_is_that_request_s_fail
     open for it. Method: the limit of this process is set to what it has open; the node is another one."""
     with daemons(runtime_dir, 1), attach(runtime_dir=runtime_dir) as session, attach(runtime_dir=runtime_dir) as other:
         session.declare_topic(TopicSpec("altitude"))
-        for room in range(3):
+        asks = (lambda: session.open_writer("altitude"),
+                lambda: session._channel.request(open_writer=pb.OpenWriter(topic="altitude")))
+        for ask, room in ((asks[0], 0), (asks[0], 1), (asks[0], 2), (asks[1], 0)):
             most = lowest_free(os.getpid(), room)
             with descriptors(os.getpid(), most), pytest.raises(NoResources, match="ulimit -n"):
-                session.open_writer("altitude")
+                ask()
             wait_until(lambda: not other.topics()[0].senders)
         with session.open_writer("altitude"):
             wait_until(lambda: other.topics()[0].senders)
