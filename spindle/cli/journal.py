@@ -57,8 +57,8 @@ Payloads:
   base64  as it is, the field is called "payload" (the default)
   text    UTF-8; what isn't is shown with backslashes
   hex     hexadecimal digits
-  json    parsed as JSON; in CSV the members of objects become columns, all that
-          any message has
+  json    parsed as JSON; in CSV the members of objects become columns, all
+          that any message has
 """
 
 VERIFY_EPILOG = """\b
