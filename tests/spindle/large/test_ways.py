@@ -75,12 +75,12 @@ def test_a_token_is_for_one_connection_of_one_node(runtime_dir: Path) -> None:
         assert one.large.token_for(DataHello(0, 2, hello.incarnation, 3, 0, 0, BALLOT)) is None
         address = one._network.endpoint
         with pytest.raises(ConnectionEnded, match="does not expect"):
-            await two._network.data(address, hello, os.urandom(32), 5)
+            await two._network.data(address, hello, one._peers.me.incarnation, os.urandom(32), 5)
         assert one.large.token_for(hello) == token, "a stranger uses up no token"
-        os.close(await two._network.data(address, hello, token, 5))
+        os.close(await two._network.data(address, hello, one._peers.me.incarnation, token, 5))
         await until(lambda: one.large.token_for(hello) is None)
         with pytest.raises(ConnectionEnded, match="does not expect"):
-            await two._network.data(address, hello, token, 5)
+            await two._network.data(address, hello, one._peers.me.incarnation, token, 5)
         one.large.store.put(7, sealed(pattern(SIZE)), SIZE, TOPIC)
         assert await bring(two, 7, SIZE, [1]) == pattern(SIZE)
 
