@@ -6,6 +6,7 @@ that comes at the first of these places, at the second, ..., each time anew, unt
 
 from __future__ import annotations
 
+import gc
 import itertools
 import signal
 import sys
@@ -64,8 +65,9 @@ def _interrupted(act: Callable[[], Any], at: int, handler: Callable[[], None]) -
 
 
 def _is_finalizer(frame: FrameType | None) -> bool:
-    """What is raised in one, Python prints and forgets."""
-    while frame is not None and frame.f_code.co_name != "__del__" and (
+    """What is raised in one, or in what the garbage collector calls, Python prints and forgets."""
+    of_collector = {getattr(one, "__code__", None) for one in gc.callbacks}
+    while frame is not None and frame.f_code.co_name != "__del__" and frame.f_code not in of_collector and (
             frame.f_globals.get("__name__") not in ("weakref", "_weakrefset")):
         frame = frame.f_back
     return frame is not None

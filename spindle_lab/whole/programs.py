@@ -299,7 +299,7 @@ class Program:
         """One of the topics, and often one that somebody has opened last: who is alone in a topic shows little."""
         checks = self.world.checks
         last: list[Reading | Writing] = [*checks.readings[-4:], *checks.writings[-4:]]
-        if last and self.rng.random() < 0.5 and (one := self.rng.choice(last)).open:
+        if last and self.rng.random() < 0.75 and (one := self.rng.choice(last)).open:
             if not self.world.renewals.is_closing(one.topic):
                 return one.handle.topic.spec
         return self.rng.choice([one for one in self.world.specs if not self.world.renewals.is_closing(one.name)]
