@@ -9,6 +9,7 @@ from spindle.client.nodes import is_edge
 from spindle.client.remote_link import Link, open_link
 from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeStopped, ProtocolMismatch, SpindleError
 from spindle.proto import relay_pb2 as rb
+from spindle.transport.names import HostNames
 
 if TYPE_CHECKING:
     from spindle.client.nodes import NodeAddresses
@@ -24,6 +25,7 @@ class Finder:
 
     def __init__(self, nodes: NodeAddresses, domain_id: int, name: str) -> None:
         self._addresses = nodes.addresses
+        self._names = HostNames(one for one in nodes.addresses if not is_edge(one))
         self._trust = nodes.trust()
         self._domain_id = domain_id
         self._name = name
@@ -41,6 +43,7 @@ class Finder:
 
     def find(self, timeout_s: float) -> Link:
         """A link to the first node that serves. Raises why none does."""
+        self._names.begin()
         problems: list[SpindleError] = []
         each_s = timeout_s if len(self._addresses) == 1 else min(CONNECT_TIMEOUT_S, timeout_s)
         for k in range(len(self._addresses)):
@@ -65,7 +68,7 @@ class Finder:
     def _open(self, address: str, timeout_s: float) -> Link:
         self._turn += 1
         begin = rb.Begin(client=self._client, turn=self._turn)
-        return open_link(address, self._trust, self._domain_id, self._name, begin, timeout_s)
+        return open_link(address, self._names, self._trust, self._domain_id, self._name, begin, timeout_s)
 
 
 def _nodes_at(address: str) -> int:

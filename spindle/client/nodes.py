@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, SpindleError
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, SpindleError, shortage
 from spindle.security.access import address_text
 from spindle.transport.frames import notice_vanished
 from spindle.transport.local import connect_waiting
@@ -31,6 +31,7 @@ from spindle.transport.wire import BlockingConnection, Limits
 
 if TYPE_CHECKING:
     from spindle.security.trust import Trust
+    from spindle.transport.names import HostNames
 
 FRAME_BYTES_MAX = 80 << 20  # a batch, or a message of up to 64 MiB
 PREAMBLE_PLAIN = b"SPNC"  # see spindle.transport.network
@@ -138,17 +139,16 @@ def _with_port(address: str) -> str:
     return text
 
 
-def connect(address: str, trust: Trust, timeout_s: float) -> BlockingConnection:
+def connect(address: str, names: HostNames, trust: Trust, timeout_s: float) -> BlockingConnection:
     """A connection to the node at host:port, authenticated but not introduced, or to the edge at a path. Raises
     SpindleError."""
-    from spindle.config.keys import split_address
     from spindle.security.identity import PLAIN
 
     label = label_of(address)
     if is_edge(address):
         return _at_edge(address, label, timeout_s)
     deadline = time.monotonic() + timeout_s
-    sock = _connected(split_address(address), label, timeout_s)
+    sock = _connected(address, names, label, timeout_s)
     try:
         notice_vanished(sock, UNANSWERED_MS)
         limits = Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=0)
@@ -193,13 +193,30 @@ def _at_edge(path: str, label: str, timeout_s: float) -> BlockingConnection:
     return BlockingConnection(sock, label=label, limits=Limits(frame_bytes_max=FRAME_BYTES_MAX, fds_max=0))
 
 
-def _connected(where: tuple[str, int], label: str, timeout_s: float) -> socket.socket:
-    try:
-        return socket.create_connection(where, timeout_s)
-    except TimeoutError:
-        raise ConnectionEnded(f"{label} doesn't answer within {timeout_s:g} s") from None
-    except OSError as error:
-        raise ConnectionEnded(f"{label} cannot be reached: {error.strerror or error}") from None
+def _connected(address: str, names: HostNames, label: str, timeout_s: float) -> socket.socket:
+    deadline = time.monotonic() + timeout_s
+    problem = ""
+    for family, kind, protocol, _, where in names.found(address, timeout_s):
+        left = deadline - time.monotonic()
+        try:
+            sock = socket.socket(family, kind | socket.SOCK_CLOEXEC, protocol)
+        except OSError as error:
+            raise shortage(error, f"a connection to {label}") or ConnectionEnded(
+                f"{label} cannot be reached: {error.strerror}") from None
+        try:
+            sock.settimeout(max(left, 0.01))
+            sock.connect(where)
+            sock.settimeout(None)
+            return sock
+        except TimeoutError:
+            problem = f"{label} doesn't answer within {timeout_s:g} s"
+        except OSError as error:
+            problem = f"{label} cannot be reached: {error.strerror or error}"
+        except BaseException:
+            sock.close()
+            raise
+        sock.close()
+    raise ConnectionEnded(problem)
 
 
 def close_quietly(conn: BlockingConnection) -> None:

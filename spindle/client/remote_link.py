@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spindle.client.remote_ports import RemoteReader, RemoteWriter
     from spindle.security.trust import Trust
     from spindle.transport.frames import Frame
+    from spindle.transport.names import HostNames
 
 
 class Link:
@@ -57,10 +58,11 @@ class Link:
                     raise
 
 
-def open_link(address: str, trust: Trust, domain_id: int, name: str, begin: rb.Begin, timeout_s: float) -> Link:
+def open_link(address: str, names: HostNames, trust: Trust, domain_id: int, name: str, begin: rb.Begin,
+              timeout_s: float) -> Link:
     """Connects to a node and introduces the application. Raises SpindleError, TimeoutError."""
     label = label_of(address)
-    conn = connect(address, trust, timeout_s)
+    conn = connect(address, names, trust, timeout_s)
     try:
         conn.send(opening_pb2.Opening(
             magic=MAGIC, role=opening_pb2.APPLICATION, protocol=PROTOCOL_VERSION, domain_id=domain_id,

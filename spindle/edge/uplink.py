@@ -30,6 +30,7 @@ from spindle.errors import (
     error_from_wire,
 )
 from spindle.proto import opening_pb2
+from spindle.transport.names import HostNames
 from spindle.transport.network import control
 from spindle.transport.opening import EDGE_PROTOCOL, MAGIC
 from spindle.waiting import within
@@ -53,6 +54,7 @@ class Uplink:
     def __init__(self, config: NodeConfig, trust: Trust, on_found: Callable[[str], None]) -> None:
         self._config, self._trust, self._on_found = config, trust, on_found
         self._addresses: Sequence[str] = config.edge_nodes
+        self._names = HostNames(self._addresses)
         self._next = 0
         self._bundle: Bundle | None = None
         self._error: SpindleError = NodeStopped("no node was tried yet")
@@ -133,6 +135,7 @@ class Uplink:
 
     async def _find(self) -> tuple[Bundle, asyncio.Task[SpindleError], str]:
         """The connection to the first node that serves, as it runs, and the node's address. Raises why none does."""
+        self._names.begin()
         problems: list[SpindleError] = []
         each_s = CONNECT_TIMEOUT_S if len(self._addresses) > 1 else ALONE_TIMEOUT_S
         for k in range(len(self._addresses)):
@@ -172,7 +175,8 @@ class Uplink:
 
     async def _open(self, address: str, timeout_s: float) -> Connection:
         """Raises SpindleError."""
-        conn = await control(address, self._trust, timeout_s, self._config.suspect_timeout_s)
+        found = await self._names.found_by_task(address, timeout_s)
+        conn = await control(address, found, self._trust, timeout_s, self._config.suspect_timeout_s)
         try:
             conn.set_limits(LIMITS)
             conn.send(opening_pb2.Opening(

@@ -50,6 +50,7 @@ from spindle.waiting import within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
+    from spindle.transport.names import Found
 
 PLAIN, DATA = b"SPNC", b"SPND"  # how connections without TLS begin
 TLS_RECORD = 0x16  # the first byte of one with
@@ -64,7 +65,6 @@ TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.1
 LOG = logging.getLogger("spindle.node")
 
 Place = tuple[int, Any]  # the family and the address of a socket
-Found = tuple[int, int, int, str, Any]  # of getaddrinfo()
 
 _HELLO = struct.Struct("<4sHHIIQIIQQQ")  # without its proof
 _PROOF_BYTES = 32
@@ -164,7 +164,8 @@ class Network:
         loop, config, bound = asyncio.get_running_loop(), self._config, self._sock.getsockname()
         hosts = [] if config.advertise else {split_address(contact)[0] for contact in config.contacts}
         asked = {asyncio.ensure_future(loop.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)): host for host in hosts}
-        waited, known = set(asked), dict[str, Sequence[Found]]()
+        waited = set(asked)
+        known: dict[str, Sequence[Found]] = {}
         until = time.monotonic() + timeout_s
         try:
             while True:
@@ -353,7 +354,8 @@ class Network:
             protect(sock, _proof(token, b"keys", packed), server_side)
 
     async def _connect(self, address: str, timeout_s: float, place: Place | None = None) -> socket.socket:
-        return await _connected(address, timeout_s, self._config.suspect_timeout_s, place)
+        found = None if place is None else [(place[0], socket.SOCK_STREAM, 0, "", place[1])]
+        return await _connected(address, timeout_s, self._config.suspect_timeout_s, found)
 
     # --- ending
 
@@ -374,9 +376,11 @@ class Network:
             await asyncio.wait(others, timeout=ENDING_TIMEOUT_S)
 
 
-async def control(address: str, trust: Trust, timeout_s: float, suspect_timeout_s: float) -> Connection:
-    """A control connection to host:port, authenticated but not introduced. Raises SpindleError."""
-    return await _introduced(await _connected(address, timeout_s, suspect_timeout_s), address, trust, timeout_s)
+async def control(address: str, found: Sequence[Found], trust: Trust, timeout_s: float, suspect_timeout_s: float
+                  ) -> Connection:
+    """A control connection to host:port, authenticated but not introduced. `found`: what that stands for. Raises
+    SpindleError."""
+    return await _introduced(await _connected(address, timeout_s, suspect_timeout_s, found), address, trust, timeout_s)
 
 
 async def _introduced(sock: socket.socket, address: str, trust: Trust, timeout_s: float) -> Connection:
@@ -400,17 +404,14 @@ async def _introduced(sock: socket.socket, address: str, trust: Trust, timeout_s
         raise
 
 
-async def _connected(address: str, timeout_s: float, suspect_timeout_s: float,
-                     place: Place | None = None) -> socket.socket:
-    """To `place`, where it is known, else to what the address stands for. Raises ConnectionEnded if nobody is there, or
+async def _connected(address: str, timeout_s: float, suspect_timeout_s: float, found: Sequence[Found] | None = None
+                     ) -> socket.socket:
+    """To what the address stands for, which is `found` if that is known. Raises ConnectionEnded if nobody is there, or
     whoever is does not answer; NoResources."""
     loop = asyncio.get_running_loop()
-    host, port = split_address(address)
     problem: Any = "its name has no address"
-    found: Sequence[Found]
-    if place is not None:
-        found = [(place[0], socket.SOCK_STREAM, 0, "", place[1])]
-    else:
+    if found is None:
+        host, port = split_address(address)
         try:
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except OSError as error:

@@ -27,6 +27,7 @@ from spindle.proto import opening_pb2
 from spindle.security.identity import APPLICATION, NODE
 from spindle.security.trust import Trust
 from spindle.transport.local import connect as connect_here
+from spindle.transport.names import HostNames
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire_blocking import BlockingConnection
 from spindle_lab.whole.keys import Keys, written
@@ -208,7 +209,7 @@ class Stranger:
     def _opens(self, node_id: int, trust: Trust, claimed: int) -> None:
         """As a node."""
         address = self.world.endpoint(node_id)
-        with contextlib.closing(connect(address, trust, 1.0)) as conn:
+        with contextlib.closing(connect(address, HostNames([address]), trust, 1.0)) as conn:
             self._introduced(conn, claimed, f"the node at {address}")
 
     def _introduced(self, conn: BlockingConnection, claimed: int, whom: str) -> None:
@@ -241,7 +242,7 @@ class Stranger:
         address = self.world.endpoint(node_id)
         if self.rng.random() < 0.5:
             trust = self._trust(self.guard.application_keys(CREW, OTHER_SITE), APPLICATION, blind=True)
-            with contextlib.closing(connect(address, trust, 1.0)):
+            with contextlib.closing(connect(address, HostNames([address]), trust, 1.0)):
                 raise Violation("A3", f"an application of another site is let in at {address}")
         session = attach_remote(self.guard.addresses((address,), self.guard.application_keys(CURIOUS)),
                                 name=str(self.process), patience_s=0.0)

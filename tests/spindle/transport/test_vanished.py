@@ -19,6 +19,7 @@ from spindle.proto import node_pb2 as pb
 from spindle.proto.opening_pb2 import PEER, Opening, OpeningReply
 from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import Trust
+from spindle.transport.names import HostNames
 from spindle.transport.network import PLAIN
 from spindle.transport.opening import MAGIC, PROTOCOL
 from spindle.transport.wire import Connection
@@ -93,7 +94,7 @@ async def test_what_is_of_no_kind_is_minded_by_nobody(site: Site) -> None:
 def test_a_program_does_not_wait_long_for_a_node_that_vanished() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        conn = connect(address, Trust(PLAIN_MODE), 5)
+        conn = connect(address, HostNames([address]), Trust(PLAIN_MODE), 5)
         gone, _ = listener.accept()
         vanish(gone)
         gone.close()
