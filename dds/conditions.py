@@ -9,9 +9,8 @@ Rules: a mask is an or of SampleState, ViewState and InstanceState bits; where n
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from dds.entity import Entity, Participant, StatusCondition
@@ -22,6 +21,7 @@ from dds.filters.filtered_topic import bind, bound_expression, parameters_of
 from dds.qos import Qos
 from dds.sub import DataReader, Subscriber
 from dds.waiting.wake import Deadline, Hub, Waker, park, wait_readable
+from spindle.locks import Taking
 
 
 class _Condition(Entity):
@@ -312,16 +312,11 @@ class WaitSet(Entity):
                     if fd in readers:
                         readers[fd]._source.clear(self._waker)
 
-    @contextlib.contextmanager
-    def _one_waits(self) -> Iterator[None]:
-        """One rings for one: a second one might sleep for ever. Raises DDSException (PRECONDITION_NOT_MET)."""
-        if not self._waits.acquire(blocking=False):
-            raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
-                               f"another thread waits for {self!r} already: make a WaitSet for each")
-        try:
-            yield
-        finally:
-            self._waits.release()
+    def _one_waits(self) -> Taking:
+        """One rings for one: a second one might sleep for ever, and is refused (PRECONDITION_NOT_MET)."""
+        return Taking(self._waits, 0, lambda: DDSException(
+            DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
+            f"another thread waits for {self!r} already: make a WaitSet for each"))
 
     def wait_until(self, abstime: int) -> int:
         """As wait(), until the time `abstime` (UTC, ns)."""

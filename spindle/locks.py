@@ -1,4 +1,4 @@
-"""A condition and a latch that a signal can't leave locked.
+"""A condition, a latch and a `with` with a time limit that a signal can't leave locked.
 
 Why not those of `threading`: they enter and leave their lock in Python. An exception that a signal handler raises there
 (KeyboardInterrupt, say, or what a program's alarm raises) comes when the lock is taken and nobody knows to give it
@@ -13,6 +13,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
+
+from spindle_core.slices import Taking
 
 if TYPE_CHECKING:
 
@@ -67,4 +69,4 @@ class Latch(threading.Event):
         self._flag = False
 
 
-__all__ = ["Condition", "Latch"]
+__all__ = ["Condition", "Latch", "Taking"]

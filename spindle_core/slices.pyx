@@ -40,3 +40,29 @@ def be_prompt(realtime=1, nice=-10):
     if took & SPINDLE_TOOK_NICE or (took and before < own.nice):
         return "nice"
     return "slice" if took else ""
+
+
+cdef class Taking:
+    """Takes a lock within a time, and gives it back at the end of the block:
+
+        with Taking(lock, timeout_s, lambda: TimeoutError("why")):
+
+    lock       of `threading`, or an RLock or `spindle.locks.Condition`
+    timeout_s  None: for ever; 0: only if it is free
+    refusal    makes what is raised if it can't be taken in that time
+
+    A signal can't leave it taken: `with` calls both methods without a step in Python, where a handler could run.
+    """
+
+    cdef object lock, timeout_s, refusal
+
+    def __init__(self, lock, timeout_s, refusal):
+        self.lock, self.refusal = lock, refusal
+        self.timeout_s = -1 if timeout_s is None else min(timeout_s, threading.TIMEOUT_MAX)
+
+    def __enter__(self):
+        if not self.lock.acquire(True, self.timeout_s):
+            raise self.refusal()
+
+    def __exit__(self, *_):
+        self.lock.release()

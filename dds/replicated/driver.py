@@ -40,7 +40,7 @@ from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.util import duration
 from dds.waiting.wake import Deadline, span_text
-from spindle.locks import Condition
+from spindle.locks import Condition, Taking
 
 SLOTS_MAX = 1024
 LOOK_S = 0.2  # how often a replica that waits for the state looks around
@@ -149,12 +149,10 @@ class Driver:
         future: Outcome[Any] = Outcome()
         deadline = Deadline(timeout_ns)
         while True:
-            left_s = deadline.left_s()
-            try:
-                # Whoever else writes may be waiting for room, and for longer than this may.
-                if not self._writing.acquire(timeout=-1 if left_s is None else min(left_s, threading.TIMEOUT_MAX)):
-                    raise DDSTimeout(f"{self.name}: the command was not written: others of this replica wait for room, "
-                                     f"within {span_text(timeout_ns)}")
+            # Whoever else writes may be waiting for room, and for longer than this may.
+            with Taking(self._writing, deadline.left_s(), lambda: DDSTimeout(
+                    f"{self.name}: the command was not written: others of this replica wait for room, within "
+                    f"{span_text(timeout_ns)}")):
                 with self._lock:
                     self._check()
                     if most is not None and self._conduct.in_flight >= most:
@@ -171,12 +169,6 @@ class Driver:
                             self._changed.notify_all()
                         raise
                     return future
-            finally:
-                # A signal may come before anybody knows that it is held, or behind any call here but the first.
-                try:
-                    self._writing.release()
-                except RuntimeError:
-                    pass
             # Not under `_writing`: after the death of a node, others must write before there is room.
             with self._changed:
                 if not self._changed.wait_for(lambda: self._ended is not None or not self._conduct.holds_back,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from dds.contracts import ABell, ACondition, AReader
 from dds.exceptions import closed
 from dds.waiting.wake import Deadline, Waker
+from spindle.locks import Taking
 
 FAIR = 64  # samples that are yielded before other tasks get a turn
 
@@ -37,8 +37,8 @@ class AWaitSet(Protocol):
     def _readers(self) -> Sequence[AReader]:
         """Those whose samples decide that."""
 
-    def _one_waits(self) -> AbstractContextManager[None]:
-        """For the time of a wait. Raises DDSException if somebody else waits there."""
+    def _one_waits(self) -> Taking:
+        """For the time of a wait; refused with a DDSException if somebody else waits there."""
 
 
 class LoopWait:

@@ -35,6 +35,7 @@ from dds.writers.link import WriterLink
 from dds.writers.outlet import through
 from dds.writers.suspension import Source, Suspension
 from dds.writers.writing import write_through
+from spindle.locks import Taking
 
 if TYPE_CHECKING:
     from dds.matching.matching import Runtime
@@ -326,11 +327,10 @@ class Carrier:
             self._send(self._later, deadline)
             self._later = []
 
-    def _turn(self, deadline: Deadline) -> _Turn:
-        left_s = deadline.left_s()
-        if not self._lock.acquire(timeout=-1 if left_s is None else left_s):
-            raise DDSTimeout(f"writing to topic {self.link.spec.name!r}: another writer waits for room")
-        return _Turn(self._lock)
+    def _turn(self, deadline: Deadline) -> Taking:
+        """Whoever has it sends."""
+        return Taking(self._lock, deadline.left_s(), lambda: DDSTimeout(
+            f"writing to topic {self.link.spec.name!r}: another writer waits for room"))
 
     def _send(self, said: list[Said], deadline: Deadline) -> None:
         through(self.link, lambda inbox, _: self._send_set(said, inbox, deadline), deadline, said[0].port.name)
@@ -388,19 +388,6 @@ class Carrier:
             raise closed("a writer of this set")
         self.link.bury()
         raise ConnectionError("the node of the carrier has gone")
-
-
-class _Turn:
-    """Whoever has it sends."""
-
-    def __init__(self, lock: threading.RLock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
 
 class Port:

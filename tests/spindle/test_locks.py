@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from spindle.locks import Condition, Latch
+from spindle.locks import Condition, Latch, Taking
 from tests.interrupts import Interrupt, interrupted_everywhere
 from tests.support import wait_until
 
@@ -113,4 +113,42 @@ def test_it_begins_anew_whoever_held_it() -> None:
     assert held.wait(20) and not is_free(condition)
     over.set()
     thread.join()
+    assert is_free(condition)
+
+
+def test_who_is_interrupted_while_it_has_a_lock_gives_it_back() -> None:
+    lock = threading.Lock()
+
+    def use() -> None:
+        with Taking(lock, 0.0, lambda: TimeoutError("somebody has it")):
+            len("")
+
+    def check(error: BaseException) -> None:
+        assert isinstance(error, Interrupt) and not lock.locked()
+
+    assert interrupted_everywhere(use, check) >= 2
+    use()
+    assert not lock.locked()
+
+
+def test_a_lock_that_was_not_taken_is_not_given_back() -> None:
+    condition = Condition()
+    with condition:
+        refused: list[str] = []
+
+        def ask(timeout_s: float) -> None:
+            with pytest.raises(TimeoutError) as error, Taking(
+                    condition, timeout_s, lambda: TimeoutError("somebody has it")):
+                pass
+            refused.append(str(error.value))
+
+        threads = [threading.Thread(target=ask, args=(one,)) for one in (0.0, 0.01)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert refused == ["somebody has it"] * 2 and not is_free(condition)
+    assert is_free(condition)
+    with Taking(condition, None, TimeoutError):
+        assert not is_free(condition)
     assert is_free(condition)

@@ -4,12 +4,25 @@ comes out as it is.
 Method: each call is interrupted at every place where Python runs signal handlers; behind each there are new samples.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from dds import DataReader, DataWriter, Policy, Qos, Topic, duration
+from dds import (
+    DataReader,
+    DataWriter,
+    Policy,
+    Publisher,
+    Qos,
+    ReadCondition,
+    SampleState,
+    Subscriber,
+    Topic,
+    WaitSet,
+    duration,
+)
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from tests.dds.test_sub import LONG
@@ -142,3 +155,42 @@ def test_who_writes(participant, type_):
     assert writer.wait_for_acks(LONG)
     got = [number_of(one) for one in reader.take(1000)]
     assert got == sorted(set(got)) and got[-2:] == [last - 1, last] and len(got) <= count + 2
+
+
+def test_who_waits_at_a_wait_set(participant):
+    """Another thread can wait there afterwards."""
+    topic = Topic(participant, "topic", Plain)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+    waitset = WaitSet(participant)
+    waitset.attach(ReadCondition(reader, SampleState.NotRead))
+
+    def check(error):
+        assert isinstance(error, Interrupt)
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(waitset.wait, 0).result() in (0, 1)
+
+    assert interrupted_everywhere(lambda: waitset.wait(duration(microseconds=1)), check) > 5
+    writer.write(Plain(1))
+    assert waitset.wait(LONG) == 1
+
+
+def test_who_writes_within_an_order_group(participant):
+    """Another thread can write afterwards, and what was interrupted was written or not."""
+    qos = Qos(Policy.PresentationAccessScope.Group(False, True), Policy.Partition(["here"]))
+    publisher, subscriber = Publisher(participant, qos), Subscriber(participant, qos)
+    topic = Topic(participant, "topic", Plain, order="together")
+    reader = DataReader(subscriber, topic)
+    writer, other = DataWriter(publisher, topic), DataWriter(publisher, topic)
+    numbers = iter(range(10**6))
+
+    def check(error):
+        assert type(error) is Alarm
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(other.write, Plain(next(numbers))).result(LONG / 1e9)
+
+    interrupted_everywhere(lambda: writer.write(Plain(next(numbers))), check, Alarm)
+    assert writer.wait_for_acks(LONG) and other.wait_for_acks(LONG)
+    subscriber.begin_access()
+    got = [one.n for one in reader.take(100_000)]
+    subscriber.end_access()
+    assert got == sorted(set(got)) and len(got) > next(numbers) // 2
