@@ -63,9 +63,10 @@ NO_MAJORITY = Event("no-majority", "89504aec8416481ea4daea37bbe09812", "too few 
 JOURNAL_FAILED = Event("journal-failed", "24ed7603b9f34308ab6328023feb1855",
                        "a journal can't be written any more: nothing is acknowledged as persisted, the node stops")
 JOURNAL_HALTED = Event("journal-halted", "5b6c0f0b6f7b4c2f9a1e64d1a7c0f5d2",
-                       "a journal's disk has less room than [journal] free_min: it writes nothing, its topic's writers "
-                       "are held up")
-JOURNAL_GOES_ON = Event("journal-goes-on", "c1f3c0b8e0d64a1fb7a89b0e6d1a2f47", "there is room again")
+                       "a journal's disk has less room than [journal] free_min, or doesn't answer: it writes nothing, "
+                       "its topic's writers are held up")
+JOURNAL_GOES_ON = Event("journal-goes-on", "c1f3c0b8e0d64a1fb7a89b0e6d1a2f47",
+                        "there is room again, or the disk answers")
 NODE_FAILED = Event("node-failed", "ff655e665c0c4a17975f1384825d84cf", "the node stops because of any other error")
 NODE_STARTS_ANEW = Event("node-starts-anew", "5352a12680274820b0288185814b0a31",
                          "[membership] rejoin: another life of the node begins")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle.cli.common import Target, bytes_text, console, count_text, duration_text, escaped, print_json, table
 from spindle.cli.topics import holder_object
+from spindle.group.endpoints import PORT
 from spindle.group.holding import holders, stuck
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def show_group(target: Target, as_json: bool) -> int:
 def group_of(session: Session) -> dict[str, Any]:
     """For JSON: the asked node and its view, "nodes" (each as in `spindle status --json`, and "state"), "topics" over
     all nodes, and "matters": in words, what should not be."""
-    view, nodes, endpoints = session.view(), session.group_status(), session.endpoints()
+    view, nodes, endpoints = session.view(), session.group_status(), session.endpoints(everything=True)
     settled = max((int(one.get("view_id", -1)) for one in nodes), default=-1)
     known = {member["node_id"]: member for one in nodes for member in one.get("members", ())}
     for one in nodes:
@@ -54,7 +55,7 @@ def group_of(session: Session) -> dict[str, Any]:
     topics: dict[str, dict[str, Any]] = {}
     for info in session.topics():
         name = info.spec.name
-        here = [one for one in endpoints if one.topic == name]
+        here = [one for one in endpoints if one.topic == name and one.kind == PORT]
         topics[name] = {"name": name, "level": info.spec.level.name.lower(), "members": list(info.members),
                         "writers": sum(one.is_writer for one in here),
                         "readers": sum(not one.is_writer for one in here), "held_up_by": []}

@@ -233,7 +233,7 @@ class Watching:
             if slow:
                 self.slowest.setdefault(name, sorted(slow))
             if name not in self.held_up and stuck(then, topic, ()):
-                self.held_up[name] = stuck(then, topic, self._session.endpoints(name))
+                self.held_up[name] = stuck(then, topic, self._session.endpoints(name, everything=True))
 
     def check_any(self) -> None:
         """Raises NoDaemon if no node has figures."""

@@ -11,11 +11,12 @@ cleanly. One thread uses it.
 
 from __future__ import annotations
 
+import itertools
 import struct
 import sys
 import zlib
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -321,3 +322,22 @@ def _out_of_order(topic: str, info: Info, view_id: int, sequence: int, index: in
 def unpack_index(data: bytes) -> tuple[int, ...]:
     """Log time, offset, log time, offset... of a whole Message Index record."""
     return struct.unpack_from(f"<{(len(data) - INDEX.size) // 8}Q", data, INDEX.size)
+
+
+def runs(batch: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """`batch` cut so that each part fits one commit: one view, sequence numbers within SEQUENCE_SPAN."""
+    if not batch:
+        return
+    first: Info = batch[0][1]
+    last: Info = batch[-1][1]
+    if first.view_id == last.view_id and last.sequence - first.sequence < SEQUENCE_SPAN:
+        yield list(batch)
+        return
+    for _, same_view in itertools.groupby(batch, key=lambda pair: pair[1].view_id):
+        run: list[Pair] = []
+        for pair in same_view:
+            if run and pair[1].sequence - run[0][1].sequence >= SEQUENCE_SPAN:
+                yield run
+                run = []
+            run.append(pair)
+        yield run

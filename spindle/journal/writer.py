@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import functools
-import itertools
 import logging
 import os
 import secrets
@@ -35,9 +34,9 @@ from spindle.group.topics import TopicSpec
 from spindle.journal.directory import directory_error, reason_of, way_out
 from spindle.journal.errors import JournalBusy, JournalWriteFailed
 from spindle.journal.files import Files, OsFiles
-from spindle.journal.format import CHANNELS_MAX, SEQUENCE_SPAN, Head
+from spindle.journal.format import CHANNELS_MAX, Head
 from spindle.journal.growing import NoRoom
-from spindle.journal.live import Info, JournalFile, Pair
+from spindle.journal.live import JournalFile, Pair, runs
 from spindle.journal.names import lock_name
 from spindle.journal.recovery import Known, Recovery, journal_numbers, recover
 from spindle.journal.relays import Relayed, newest
@@ -153,6 +152,7 @@ class Journal:
         self._commits = 0
         self._skipped = 0
         self._commit_ns_max = 0
+        self._begun_ns = 0  # monotonic: when the commit that is under way began, or went on; 0: none is
         self._changed = threading.Condition()
         self._learned: dict[int, int] = {}
 
@@ -213,6 +213,12 @@ class Journal:
         }
 
     @property
+    def silent_s(self) -> float:
+        """For how long the disk has not answered, s; 0 if it need not, as nothing is being written, or does."""
+        begun_ns = 0 if self.halted or self.failure is not None else self._begun_ns
+        return (time.monotonic_ns() - begun_ns) / 1e9 if begun_ns else 0.0
+
+    @property
     def last(self) -> tuple[int, int]:
         """View and sequence number of the last message that is in the journal, synced or just about to be."""
         return self._file.last
@@ -266,7 +272,9 @@ class Journal:
     def _run(self) -> None:
         try:
             for batch in self._batches():
+                self._begun_ns = time.monotonic_ns()
                 self._commit(batch)
+                self._begun_ns = 0
             try:
                 if not self._unbegun:
                     self._file.close()
@@ -348,7 +356,7 @@ class Journal:
         started_ns = time.monotonic_ns()
         if batch and (self._learned or self._lacks_types()):
             self._take_learned()
-        for run in _runs(batch):
+        for run in runs(batch):
             if self._unbegun:
                 self._begin_next()
             size = sum(len(payload) for payload, _ in run)
@@ -492,7 +500,7 @@ class Journal:
 
     def _halt(self, reason: str) -> None:
         begins = bool(reason) and not self.halted
-        self.halted = reason
+        self.halted, self._begun_ns = reason, time.monotonic_ns()
         if begins:
             _log.warning("the journal of topic %r writes nothing for now, and holds its writers up: %s",
                          self.spec.name, reason, extra=about(JOURNAL_HALTED, topic=self.spec.name))
@@ -579,22 +587,3 @@ class Journal:
                               f"being written by another process (which locks {path.name}); give each node its own id "
                               "or journal directory")
         return lock
-
-
-def _runs(batch: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """`batch` cut so that each part fits one commit: one view, sequence numbers within SEQUENCE_SPAN."""
-    if not batch:
-        return
-    first: Info = batch[0][1]
-    last: Info = batch[-1][1]
-    if first.view_id == last.view_id and last.sequence - first.sequence < SEQUENCE_SPAN:
-        yield list(batch)
-        return
-    for _, same_view in itertools.groupby(batch, key=lambda pair: pair[1].view_id):
-        run: list[Pair] = []
-        for pair in same_view:
-            if run and pair[1].sequence - run[0][1].sequence >= SEQUENCE_SPAN:
-                yield run
-                run = []
-            run.append(pair)
-        yield run

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from spindle.group.endpoints import Endpoint
 from spindle.group.holding import Holder, holders, stuck
 from spindle.logs import TOPIC_GOES_ON, TOPIC_HELD_UP, about
+from spindle.topics.journals import running
 
 if TYPE_CHECKING:
     from spindle.node.changes import Changes
+    from spindle.topics.journals import Halts
 
 EVERY_S = 1.0
 LOOKS = 2
@@ -40,10 +42,12 @@ class _Topic:
 
 
 class HoldUps:
-    """Of one node. `start()` once the node is a member; `endpoints(topic, everything)` are the group's."""
+    """Of one node. `start()` once the node is a member; `endpoints(topic, everything)` are the group's, and `halts` is
+    told of the journals here at each look."""
 
-    def __init__(self, node_id: int, changes: Changes, endpoints: Callable[[str, bool], Iterable[Endpoint]]) -> None:
-        self._node_id, self._changes, self._endpoints = node_id, changes, endpoints
+    def __init__(self, node_id: int, changes: Changes, endpoints: Callable[[str, bool], Iterable[Endpoint]],
+                 halts: Halts) -> None:
+        self._node_id, self._changes, self._endpoints, self._halts = node_id, changes, endpoints, halts
         self._topics: dict[tuple[int, int, int], _Topic] = {}  # by number and birth
         self._timer: asyncio.TimerHandle | None = None
 
@@ -58,6 +62,8 @@ class HoldUps:
 
     def _look_again(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(EVERY_S, self._look_again)
+        journals = {name: running(one.journal_task) for name, one in self._changes.topics.local.items()}
+        self._halts.look({name: one for name, one in journals.items() if one is not None})
         self.look(asyncio.get_running_loop().time())
 
     def look(self, now_s: float) -> None:

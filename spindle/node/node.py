@@ -167,8 +167,8 @@ class Node:
                         self.engine, config, me, self._peers, on_installed=self._on_installed,
                         on_revised=self._on_revised, on_left=self._changed.set, fail=self.fail,
                         on_journal_failure=self._journal_failed)
-                    self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints)
                     halts = Halts(self.node_id, self.announce_endpoint, self.withdraw_endpoint)
+                    self._hold_ups = HoldUps(self.node_id, self._changes, self.endpoints, halts)
                     self._changes.topics.on_halt = halts.heard
                     self.links = NodeLinks(config, me, self._peers, self._network, self._changes.member_of,
                                            self._spawn)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from spindle import __version__
 from spindle.group.view import fabric_between
+from spindle.topics.journals import running
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -106,7 +107,6 @@ def _topic(topic: Topic, epoch: Epoch | None, topics: TopicTable) -> dict[str, A
     found |= local.table_figures()
     if epoch is not None and epoch.has_topic(topic.topic_id):
         found["stability"] = epoch.stability(topic.topic_id)
-    task = local.journal_task
-    if task is not None and task.done() and not task.cancelled() and task.exception() is None:
-        found["journal"] = task.result().status()
+    if (journal := running(local.journal_task)) is not None:
+        found["journal"] = journal.status()
     return found

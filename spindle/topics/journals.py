@@ -1,22 +1,24 @@
 """Journals as a node has them: made as its configuration says, refused where there is no room or what is there doesn't
 fit, and heard of when one halts.
 
-Why the group is told of a journal that halts: its topic's writers are held up everywhere, and whoever asks why, at any
-node, is to hear of the disk (`spindle.client.holding`). So the node announces it beside the endpoints of its
-applications, until it goes on.
+Why the group is told of a journal that halts, or hangs: its topic's writers are held up everywhere, and whoever asks
+why, at any node, is to hear of the disk (`spindle.client.holding`). So the node announces it beside the endpoints of
+its applications, until it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spindle.errors import JournalError
 from spindle.group.endpoints import HALTED, TOPIC, Endpoint
+from spindle.logs import JOURNAL_GOES_ON, JOURNAL_HALTED, about
 from spindle.waiting import within
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
     from spindle.restart.chain import Holders
 
 T = TypeVar("T")
+
+SILENT_S = 5.0  # a disk that takes longer for one commit is said not to answer
+_log = logging.getLogger("spindle.journal")
 
 
 def open_journal(config: NodeConfig, spec: TopicSpec, node_id: int, *reader: Any, **options: Any) -> Journal:
@@ -100,10 +105,12 @@ def _check(directory: Path, free_min: int) -> None:
 
 
 class Halts:
-    """Tells the group which journals of this node halt. announce(endpoint), withdraw(guid) are the ways out."""
+    """Tells the group which journals of this node halt, or wait for a disk that doesn't answer. announce(endpoint),
+    withdraw(guid) are the ways out."""
 
     def __init__(self, node_id: int, announce: Callable[[Endpoint], None], withdraw: Callable[[bytes], None]) -> None:
         self._node_id, self._announce, self._withdraw = node_id, announce, withdraw
+        self._silent: set[str] = set()  # topics whose journals wait for such a disk, as was said
 
     def heard(self, topic: str, reason: str) -> None:
         """The journal of this topic has halted; or, if `reason` is empty, it goes on."""
@@ -114,11 +121,33 @@ class Halts:
         said = json.dumps({"qos": {}, HALTED: reason}).encode()
         self._announce(Endpoint(guid, self._node_id, False, topic, said, "journal", kind=TOPIC))
 
+    def look(self, journals: Mapping[str, Journal]) -> None:
+        """At what the disks of these journals do, by topic: from time to time."""
+        for topic in self._silent - {name for name, one in journals.items() if one.silent_s}:
+            self._silent.discard(topic)
+            _log.warning("the journal of topic %r goes on", topic, extra=about(JOURNAL_GOES_ON, topic=topic))
+            if topic not in journals or not journals[topic].halted:
+                self.heard(topic, "")
+        for topic, journal in journals.items():
+            if journal.silent_s >= SILENT_S and topic not in self._silent:
+                self._silent.add(topic)
+                why = (f"its disk, {journal.directory}, does not answer: its file system may be frozen (fsfreeze), or "
+                       "its server be gone")
+                _log.warning("the journal of topic %r has waited for %g s, and holds its writers up: %s", topic,
+                             SILENT_S, why, extra=about(JOURNAL_HALTED, topic=topic))
+                self.heard(topic, why)
 
 
 def holding(holders: Holders) -> dict[str, Any]:
     """What the ledger of one of the holders says."""
     return {"holders": holders, "whole": True, "successor": None}
+
+
+def running(task: asyncio.Task[Journal] | None) -> Journal | None:
+    """The journal that the task has opened, if it has."""
+    if task is None or not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result()
 
 
 def look_at(task: asyncio.Task[Journal]) -> None:
@@ -127,4 +156,4 @@ def look_at(task: asyncio.Task[Journal]) -> None:
         task.exception()
 
 
-__all__ = ["Halts", "check_fits", "check_room", "holding", "keeps_any", "look_at", "open_journal"]
+__all__ = ["Halts", "check_fits", "check_room", "holding", "keeps_any", "look_at", "open_journal", "running"]

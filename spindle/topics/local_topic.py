@@ -32,7 +32,7 @@ from spindle.restart.chain import NOTHING, Holders, Life, Order, Successor
 from spindle.restart.history import Donation, Message, local_reader
 from spindle.restart.pieces import ENTRY_SAYS, entry_id
 from spindle.restart.tables import TableState, become
-from spindle.topics.journals import holding, look_at, open_journal
+from spindle.topics.journals import holding, look_at, open_journal, running
 from spindle.topics.placing import Placed, is_whole, place_of
 from spindle.topics.ports import ReaderPort, WriterPort
 
@@ -211,13 +211,12 @@ class LocalTopic:
 
     def look_at_types(self) -> None:
         """Forgets types whose samples are not kept any more. What is kept of each key may be of any age."""
-        log, task = self.log, self.journal_task
+        log, journal = self.log, running(self.journal_task)
         if log is None or self.spec.effects:
             return
         oldest = log.oldest_index
         if self.spec.level is Level.LOGGED:
-            runs = task is not None and task.done() and not task.cancelled() and task.exception() is None
-            oldest = min(oldest, task.result().durable) if runs and task is not None else 0
+            oldest = 0 if journal is None else min(oldest, journal.durable)
         self.types.look(self.types_written(), None if self.busy else log.delivered, oldest)
 
     def keep_type(self, said: bytes) -> None:

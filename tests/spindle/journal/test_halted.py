@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import patch
@@ -154,3 +156,37 @@ def test_a_topic_that_is_left_while_its_journal_halts(tmp_path: Path, runtime_di
                 assert writer.inbox.wait_acknowledged(10, persisted=True)
     found = [message.payload for message in read(tmp_path / "1")]
     assert verify(tmp_path / "1").ok and 40 <= len(found) < 81 and found[-1] == b"later"
+
+
+def test_a_disk_that_does_not_answer_is_named_at_every_node(
+        tmp_path: Path, runtime_dir: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: also where nobody is held up by it yet; and not any more when it answers. Method: syncs of one node's files
+    that end when the test says so."""
+    answers, sync, slow = threading.Event(), OsFiles.sync, str(tmp_path / "2")
+
+    def hangs(self: OsFiles, handle: int) -> None:
+        if os.readlink(f"/proc/self/fd/{handle}").startswith(slow):
+            answers.wait()
+        sync(self, handle)
+
+    monkeypatch.setattr("spindle.topics.journals.SILENT_S", 0.1)
+    monkeypatch.setattr("spindle.cli.group_status.SECOND_LOOK_S", 0.0)
+    one, two = node(tmp_path, runtime_dir, 1), node(tmp_path, runtime_dir, 2)
+    try:
+        with two.open_reader(TOPIC, keep_all=False, from_history=False), one.open_writer(TOPIC) as writer:
+            writer.inbox.write(b"1", timeout_s=10)
+            assert writer.inbox.wait_acknowledged(10, persisted=True)
+            with patch.object(OsFiles, "sync", hangs):
+                writer.inbox.write(b"2", timeout_s=10)
+                shown = wait_until(lambda: (found := cli("status", "--group", "--node", 1)).code and found)
+                text = " ".join(shown.out.split())
+                assert f"topic {TOPIC} waits for the journal of node 2: its disk, {slow}, does not answer" in text
+                assert not writer.inbox.wait_acknowledged(0.0, persisted=True)
+                answers.set()
+                assert writer.inbox.wait_acknowledged(20, persisted=True)
+            wait_until(lambda: not cli("status", "--group", "--node", 1).code)
+    finally:
+        answers.set()
+        two.close()
+        one.close()
+    assert [message.payload for message in read(tmp_path / "2")] == [b"1", b"2"]

@@ -20,6 +20,7 @@ from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
 from spindle.group.view import Topic
 from spindle.node.hold_ups import AGAIN_S, HoldUps
+from spindle.topics.journals import Halts
 from spindle_core.errors import WriteTimeout
 from tests.spindle.daemons import daemons
 from tests.support import wait_until
@@ -37,7 +38,8 @@ class Group:
         self.topics = types.SimpleNamespace(local={"t": local})
         readers = [Endpoint(b"r", 2, False, "t", app_name="slow", pid=42)]
         changes: Any = self
-        self.hold_ups = HoldUps(node_id, changes, lambda topic, everything: readers)
+        halts = Halts(node_id, lambda _: None, lambda _: None)
+        self.hold_ups = HoldUps(node_id, changes, lambda topic, everything: readers, halts)
 
     def has_topic(self, topic_id: int) -> bool:
         return True
