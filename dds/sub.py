@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from dds.builtin_types import DcpsEndpoint
     from dds.contracts import ACondition
     from dds.readers.instances import Entry
+    from dds.readers.kept import Given
 
 T = TypeVar("T")
 
@@ -181,19 +182,25 @@ class Subscriber(Entity):
                 f"{self!r} has no readers of an order group: samples of other topics have no common order. Make it "
                 "with Qos(Policy.PresentationAccessScope.Group(coherent_access=..., ordered_access=True)), and readers "
                 "of Topic(..., order=...) in it")
-        with self.access(), self._access.lock:
-            taken: list[tuple[DataReader[Any], Any]] = []
-            for reader, entry in list(itertools.islice(self._in_order(grouped, ANY), n)):
-                try:
-                    taken += [(reader, sample) for sample in reader._give_one(entry)]
-                except DDSException:
-                    if not taken:
-                        raise
-                    break  # the next call raises for that
-            if not taken and all(one._source.is_over for one in grouped):
-                for one in grouped:
-                    one._source.turn_or_end()
+        given: dict[DataReader[Any], Given] = {one: [] for one in grouped}
+        taken: list[tuple[DataReader[Any], Any]] = []
+        try:
+            with self.access(), self._access.lock:
+                for reader, entry in list(itertools.islice(self._in_order(grouped, ANY), n)):
+                    try:
+                        taken += [(reader, sample) for sample in reader._give_one(entry, given[reader])]
+                    except DDSException:
+                        if not taken:
+                            raise
+                        break  # the next call raises for that
+                if not taken and all(one._source.is_over for one in grouped):
+                    for one in grouped:
+                        one._source.turn_or_end()
             return taken
+        except BaseException:
+            for one, what in given.items():
+                one._take_back(what)
+            raise
 
     def take_iter(self, timeout: int | None = None) -> Generator[tuple[DataReader[Any], Any], None, None]:
         """Take samples of all readers as they come, in the order of their group; ends `timeout` ns after the last one
@@ -328,13 +335,19 @@ class DataReader(BatchWay, Generic[T]):
                 raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{condition!r} is no condition of {self!r}")
             mask, content, order = condition.mask, condition.content, condition.order
         samples = self._search(n, mask, content, instance_handle, take, order)
-        if len(samples) < n and self._await_own(n - len(samples), len(samples)):
-            # A second search finds the same samples again, unless they were taken, or the mask asks for unread or new.
-            more = take or mask & SampleState.Any == SampleState.NotRead or mask & ViewState.Any == ViewState.New
-            samples = (samples if more else []) + self._search(
-                n - len(samples) if more else n, mask, content, instance_handle, take, order)
-            if order is not None:
-                samples.sort(key=order)
+        try:
+            if len(samples) < n and self._await_own(n - len(samples), len(samples)):
+                # A second search finds the same ones again, unless they were taken, or the mask asks for unread or new.
+                more = take or mask & SampleState.Any == SampleState.NotRead or mask & ViewState.Any == ViewState.New
+                samples = (samples if more else []) + self._search(
+                    n - len(samples) if more else n, mask, content, instance_handle, take, order)
+                if order is not None:
+                    samples.sort(key=order)
+        except BaseException:
+            if take:
+                self._consumed -= len(samples)
+                self._put_back(samples)
+            raise
         if not samples and not self._intake.entries:
             return self._source.first(lambda: self._search(n, mask, content, instance_handle, take, order), [])
         return samples

@@ -8,12 +8,7 @@ out.
 """
 from libc.stdint cimport uint64_t
 
-from spindle_core.atomics cimport (
-    fence_store_load,
-    u64_load_relaxed,
-    u64_store_release,
-    u64_store_relaxed,
-)
+from spindle_core.atomics cimport fence_store_load, u64_load_relaxed, u64_store_relaxed, u64_store_release
 from spindle_core.bell cimport bell_of, ring_once
 from spindle_core.events cimport c_close, end_wake
 from spindle_core.layout cimport (
@@ -158,9 +153,12 @@ cdef class LogReader:
         self.publish_position()
         return out
 
-    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo, bint in_place=False):
-        """Up to `n` pairs (payload: bytes, info). in_place: the payload of a large sample is a read-only memoryview,
-        which stays valid for as long as somebody has it."""
+    def take_pairs(self, Py_ssize_t n, type info_type=MessageInfo, bint in_place=False, into=None):
+        """Up to `n` pairs (payload: bytes, info).
+
+        in_place  the payload of a large sample is a read-only memoryview, valid for as long as somebody has it
+        into      something with append(), by which they are given as well, as into take()'s
+        """
         cdef log_record *r
         cdef log_record record
         cdef uint64_t size, position, view_id, sequence
@@ -196,6 +194,8 @@ cdef class LogReader:
                     self.overtaken()
                 continue   # else as in take
             out.append((payload, info))
+            if into is not None:
+                into.append(out[len(out) - 1])
             self.taken(size, view_id, sequence)
             n = 0 if alone else n - 1
         self.publish_position()

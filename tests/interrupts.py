@@ -7,6 +7,7 @@ that comes at the first of these places, at the second, ..., each time anew, unt
 from __future__ import annotations
 
 import gc
+import inspect
 import itertools
 import signal
 import sys
@@ -47,7 +48,8 @@ def _interrupted(act: Callable[[], Any], at: int, handler: Callable[[], None]) -
     places = itertools.count()
 
     def look(frame: FrameType, event: str, argument: object) -> None:
-        if event in ("call", "c_return") and not _is_finalizer(frame) and next(places) == at:
+        if event in ("call", "c_return") and not _is_resumed(frame, event) and not _is_finalizer(frame) and (
+                next(places) == at):
             sys.setprofile(None)
             handler()
 
@@ -62,6 +64,11 @@ def _interrupted(act: Callable[[], Any], at: int, handler: Callable[[], None]) -
             raise
         return error
     return None
+
+
+def _is_resumed(frame: FrameType, event: str) -> bool:
+    """A generator goes on: perhaps it is closed by who forgets it, which no handler interrupts."""
+    return event == "call" and bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
 
 
 def _is_finalizer(frame: FrameType | None) -> bool:

@@ -14,7 +14,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dds.messages.operations import DISPOSES, UNREGISTERS
 from dds.waiting.wake import Waker, wait_readable
@@ -118,8 +118,9 @@ class NoticeLog:
     def is_gone(self) -> bool:
         return self._is_over()
 
-    def take_pairs(self, n: int, *, in_place: bool = False) -> list[tuple[Remote, Notice]]:
-        """Up to `n` news, which the log then forgets; what a sample is made of, and its info. ValueError if closed."""
+    def take_pairs(self, n: int, *, in_place: bool = False, into: Any = None) -> list[tuple[Remote, Notice]]:
+        """Up to `n` news, which the log then forgets; what a sample is made of, and its info. `into`: where they are
+        appended as well. ValueError if closed."""
         with self._lock:
             self._check_open()
             taken = []
@@ -130,6 +131,8 @@ class NoticeLog:
                 else:
                     self._given[key] = remote
                 taken.append((remote, notice))
+                if into is not None:
+                    into.append((remote, notice))
             return taken
 
     def arm(self) -> bool:

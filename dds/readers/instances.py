@@ -136,6 +136,11 @@ class Instances:
             self._peak.has(len(self._by_key))
         return found
 
+    def keep(self, instance: Instance) -> None:
+        """Something of it is kept, whether or not it was forgotten."""
+        self._by_key.setdefault(instance.key, instance)
+        self.by_handle.setdefault(instance.handle, instance)
+
     def of_payload(self, payload: bytes, sample: Any) -> Instance:
         """The instance of a payload, which `sample` was decoded from."""
         found = self.of(self.key_of(sample))

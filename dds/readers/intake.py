@@ -91,7 +91,7 @@ class Intake(Ends):
         self.ignored: Callable[[int], bool] | None = None
         self._arrived: collections.deque[tuple[bytes, Any]] = collections.deque()  # taken from the log, not let in yet
         self.before: list[bool] = []  # not empty if something may be here that was in the log: is_ahead()
-        self._index = 0  # of the first of these
+        self._begun: Any = None  # what is being let in, or was when that was interrupted
         self._members: collections.deque[Member] = collections.deque()  # of the packet that is being let in
         self._step = 0  # see let_in_next()
         self._waiting_until = 0  # samples before this index found no room, unless they were in before
@@ -175,11 +175,10 @@ class Intake(Ends):
             if room <= 0:
                 return
             self.before[:] = (True,)
-            pairs = source.take_pairs(min(PULL, room, left, wanted - len(self)))
+            pairs = source.take_pairs(min(PULL, room, left, wanted - len(self)), self._arrived)
             if not pairs:
                 return
             left -= len(pairs)
-            self._add(pairs)
             self._let_in()
 
     def _let_in(self) -> None:
@@ -189,17 +188,17 @@ class Intake(Ends):
         while self._arrived and (limits is None or not limits.refuses(self, self._index, *self._arrived[0])):
             self.let_in_next()
 
-    def _add(self, pairs: list[tuple[bytes, Any]]) -> None:
-        """To what has arrived and was not let in."""
-        self._arrived.extend(pairs)
-        self._index = self.source.index - len(self._arrived)
+    @property
+    def _index(self) -> int:
+        """Of the first message that was taken from the log and not let in."""
+        return self.source.index - len(self._arrived)
 
     def is_ahead(self) -> bool:
         """True if samples are here, which came before those in the log. Under the reader's lock.
 
         Who takes from the log without that lock gives it `before`, which has something in it before anything is taken
         from the log in another way."""
-        if self.entries or self._arrived:
+        if len(self) or self._arrived:
             return True
         self.before.clear()
         return False
@@ -240,10 +239,8 @@ class Intake(Ends):
     def _collect(self) -> None:
         while (room := min(self._room() - len(self._arrived), PULL)) > 0 and self.source.log.pending:
             self.before[:] = (True,)
-            pairs = self.source.take_pairs(room)
-            if not pairs:
+            if not self.source.take_pairs(room, self._arrived):
                 return
-            self._add(pairs)
 
     @property
     def head(self) -> Any:
@@ -259,7 +256,6 @@ class Intake(Ends):
         if live.tag != PACKET or not is_of_set(payload):
             return False
         self._arrived.popleft()
-        self._index += 1
         self.too_late += 1
         return True
 
@@ -281,17 +277,25 @@ class Intake(Ends):
                                            "and the oldest of them is given up"))
             except ValueError as error:
                 self.refuse(error)
-        elif live is not None:
+        elif live is not None and not self._is_kept(live):
             self._admit(payload, live)
         one = None
         while self._members:
             one = self._members[0]
-            self._hear(one.payload, one, one.handle)
+            if not self._is_kept(one):
+                self._hear(one.payload, one, one.handle)
             self._members.popleft()
         while one is not None and (forgotten := self.sets.surplus()) is not None:
             self._ended_with_carrier(one, *forgotten)
         self._arrived.popleft()
-        self._index += 1
+
+    def _is_kept(self, live: Message) -> bool:
+        """True if it was being let in before, and what interrupted that came when it was kept already."""
+        again, self._begun = self._begun is live, live
+        if not again or not self.entries:
+            return False
+        last = self.entries[-1]
+        return last.live is live and not last.ends
 
     def _room(self) -> int:
         if self.depth:

@@ -22,6 +22,8 @@ from dds.readers.instances import NEVER, Entry, Instance, Instances
 from dds.status import InstanceState, SampleState, ViewState
 from spindle.errors import give_way
 
+Given = list[tuple[Entry, bool, bool, Any]]  # entries, if they had been read, if their instances were new, samples
+
 
 class Unreadable(Exception):
     """A sample can't be given to the program, because of what the exception's cause says. It is given up."""
@@ -37,6 +39,7 @@ class Kept:
     codec      of the reader's topic
     topic      its name, as samples' infos have it
     instances  those of a type with a key; None for other types, whose samples all belong to `single`
+    depth      of KeepLast, 0 = keep all
     unread     entries that were not given out yet
     refused    counts the samples that are not of the codec's type; why_refused: the last one's reason
     """
@@ -53,6 +56,7 @@ class Kept:
         self._gone = 0  # entries that only wait to be swept
         self._next_expiry = NEVER  # UTC ns; no entry expires before
         self._alone: set[Entry] = set()  # entries that expire by the local clock
+        self.depth = 0
 
     def __len__(self) -> int:
         return len(self.entries) - self._gone
@@ -201,9 +205,10 @@ class Kept:
             self.refuse(error, entry)
             return None
 
-    def give(self, found: Iterable[Entry], n: int, take: bool) -> list[Any]:
+    def give(self, found: Iterable[Entry], n: int, take: bool, given: Given) -> list[Any]:
         """Samples for the first `n` of the entries that are of the type, with their infos as of now; they count as
-        read, and go if `take`.
+        read, and go if `take`. Who is interrupted before the program has them calls take_back() with `given`, which is
+        empty so far.
 
         Raises Unreadable if one of them is.
         """
@@ -231,6 +236,8 @@ class Kept:
                 break
         if self.instances is not None:
             rank(entries, [one.sample_info for one in samples])
+        given += [(entry, entry.read, entry.instance.new, sample)
+                  for entry, sample in zip(entries, samples, strict=True)]
         for entry in entries:
             if not entry.read:
                 entry.read = True
@@ -240,6 +247,36 @@ class Kept:
                 self.drop(entry)
         self.sweep_all()
         return samples
+
+    def take_back(self, given: Given) -> int:
+        """What was given did not reach the program: it is as if nobody had asked. Of samples that were not the first,
+        those that are kept still may come after them. Returns how many count as unread again."""
+        there = set(self.entries) if given else set()
+        for entry, read, new, sample in reversed(given):
+            entry.gone, entry.read, entry.instance.new = False, read, new
+            entry.sample = None if entry.ends else sample
+            if entry not in there:
+                self.entries.appendleft(entry)
+        self.count_anew()
+        return sum(not entry.read for entry, *_ in given)
+
+    def count_anew(self) -> None:
+        """After something was interrupted anywhere in here."""
+        instances = self.instances
+        for one in [self.single, *(instances.by_handle.values() if instances is not None else ())]:
+            one.kept, one.gone, one.entries, one.ending = 0, 0, None, None
+        self.entries, self._gone = collections.deque(entry for entry in self.entries if not entry.gone), 0
+        self.unread = sum(not entry.read for entry in self.entries)
+        for entry in list(self.entries):
+            instance = entry.instance
+            if instances is not None and instance is not self.single:
+                instances.keep(instance)
+            instance.kept += 1
+            if entry.ends:
+                instance.ending = entry
+            elif self.depth:
+                self._keep_last(entry, self.depth)
+        self._next_expiry = min((entry.expires for entry in self.entries), default=NEVER)
 
     def key_sample(self, entry: Entry) -> Any:
         """A sample of the entry's instance in which only the key is set."""

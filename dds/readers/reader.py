@@ -37,7 +37,7 @@ from dds.qos import Qos
 from dds.readers.access import GroupAccess
 from dds.readers.fast_way import ANY, UNREAD, FastWay
 from dds.readers.intake import Intake
-from dds.readers.kept import Unreadable
+from dds.readers.kept import Given, Unreadable
 from dds.readers.limits import ReaderLimits
 from dds.readers.link import ReaderLink
 from dds.readers.source import LogSource, Losses
@@ -256,52 +256,74 @@ class ReaderCore(FastWay):
 
     def _search(self, n: int, mask: int, content: Content | None, handle: int | None, take: bool,
                 order: Callable[[Any], Any] | None = None) -> list[Any]:
-        with self._lock:
-            self._check_open()
-            if self._access is not None:
-                self._access.check_open()
-            intake = self._intake
-            if content is None and order is None and handle is None and mask in (ANY, UNREAD):
-                wanted = n if mask == ANY else len(intake) - intake.unread + n
-            else:
-                wanted = EVERYTHING
-            self._fill(wanted)
-            self._look_for_lost()
-            if handle is not None:
-                self._check_instance(handle)
-            before = intake.unread
-            matching = intake.matching(mask, content, handle)
-            found = matching if order is None else intake.in_order(matching, order, n)
-            try:
-                samples = intake.give(found, n, take)
-            except Unreadable as error:
-                raise undecodable(self._topic.name, error) from error.__cause__
-            finally:
-                self._consumed += before - intake.unread
-                self._look_for_refused()
+        given: Given = []
+        try:
+            with self._lock:
+                self._check_open()
+                if self._access is not None:
+                    self._access.check_open()
+                intake = self._intake
+                if content is None and order is None and handle is None and mask in (ANY, UNREAD):
+                    wanted = n if mask == ANY else len(intake) - intake.unread + n
+                else:
+                    wanted = EVERYTHING
+                self._fill(wanted)
+                self._look_for_lost()
+                if handle is not None:
+                    self._check_instance(handle)
+                unread, found = intake.unread, intake.matching(mask, content, handle)
+                if order is not None:
+                    found = iter(intake.in_order(found, order, n))
+                samples = self._give(found, n, take, unread, given)
+            return samples
+        except BaseException:
+            self._take_back(given)
+            raise
+
+    def _give(self, found: Iterable[Entry], n: int, take: bool, before: int, given: Given) -> list[Any]:
+        """Of these kept ones, under the lock; `before`: how many were unread when somebody began to look for them.
+        Whoever is interrupted behind that calls _take_back(given). Raises DDSException if one can't be read."""
+        intake, consumed = self._intake, self._consumed
+        try:
+            samples = intake.give(found, n, take, given)
+            self._look_for_refused()
             if samples:
                 self._info_type = self._live_info
+            self._consumed = consumed + before - intake.unread
             return samples
-
-    def _give_one(self, entry: Entry) -> list[Any]:
-        """Take this kept one; [] if it is not of the reader's type. Raises DDSException if it can't be read."""
-        with self._lock:
-            self._consumed += not entry.read
-            try:
-                samples = self._intake.give([entry], 1, True)
-            except Unreadable as error:
-                raise undecodable(self._topic.name, error) from error.__cause__
+        except Unreadable as error:
+            self._consumed = consumed + before - intake.unread
             self._look_for_refused()
-            self._info_type = self._live_info
-            return samples
+            raise undecodable(self._topic.name, error) from error.__cause__
+        except BaseException:
+            intake.take_back(given)
+            given.clear()
+            self._consumed = consumed + before - intake.unread
+            raise
+
+    def _take_back(self, given: Given) -> None:
+        """Whoever was given these was interrupted, and has not got them."""
+        if given:
+            with self._lock:
+                self._consumed -= self._intake.take_back(given)
+
+    def _give_one(self, entry: Entry, given: Given) -> list[Any]:
+        """Take this kept one, as _give(); [] if it is not of the reader's type. Raises DDSException if it can't be
+        read."""
+        with self._lock:
+            return self._give([entry], 1, True, self._intake.unread, given)
 
     def _fill(self, wanted: int) -> None:
         """Let samples in until `wanted` are kept, or all that has come is. Under the lock."""
-        if self._access is not None:
-            self._access.advance()
-            self._intake.pass_time()
-        else:
-            self._intake.pull(wanted)
+        try:
+            if self._access is not None:
+                self._access.advance()
+                self._intake.pass_time()
+            else:
+                self._intake.pull(wanted)
+        except BaseException:
+            self._intake.count_anew()
+            raise
         following = self._intake.next_ns
         if following is not None and following < self._looks_at:
             self._looks_at = following

@@ -95,7 +95,8 @@ class Log(Protocol):
                   interrupts: Callable[[Exception], object] | None = None) -> list[Any]: ...
     def take_block(self, n: int, keys: object = None, learn: Callable[..., Instance] | None = None,
                    info_type: type = ...) -> Block | None: ...
-    def take_pairs(self, n: int, *, in_place: bool = False) -> list[tuple[Any, Any]]: ...
+    def take_pairs(self, n: int, *, in_place: bool = False, into: deque[tuple[Any, Any]] | None = None
+                   ) -> list[tuple[Any, Any]]: ...
     def tagged_within(self, n: int) -> bool: ...
     def skip_to_last(self, depth: int) -> int: ...
     def arm(self) -> bool: ...
@@ -230,12 +231,13 @@ class LogSource:
         except (ForkedChild, ValueError) as error:
             raise self.refusal(error) from None
 
-    def take_pairs(self, n: int) -> list[tuple[Any, Any]]:
-        """Up to `n` pairs of a payload and its info. The payload of a large sample is a memoryview, of memory that
-        stays as it is. Raises as skip_to_last()."""
+    def take_pairs(self, n: int, into: deque[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        """Up to `n` pairs of a payload and its info, which are appended to `into` at once: a signal may come before
+        they are returned. The payload of a large sample is a memoryview, of memory that stays as it is. Raises as
+        skip_to_last()."""
         log = self.log
         try:
-            pairs = log.take_pairs(n, in_place=True)
+            pairs = log.take_pairs(n, in_place=True, into=into)
         except (ForkedChild, ValueError) as error:
             raise self.refusal(error) from None
         if pairs and self._before_lost + log.lost != self._seen_lost:

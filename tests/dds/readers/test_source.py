@@ -8,6 +8,7 @@ test's own.
 import itertools
 import threading
 import weakref
+from collections import deque
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import ClassVar
@@ -89,7 +90,7 @@ class Taker:
         self.turns.append((self.source.session.name, view_id))
 
     def take(self, n=1000):
-        return [payload for payload, _ in self.source.take_pairs(n)]
+        return [payload for payload, _ in self.source.take_pairs(n, deque())]
 
     def take_all(self):
         found = self.take()
@@ -308,13 +309,13 @@ def test_what_the_log_refuses_is_said_in_the_reader_s_words():
     source = taker.source
     node.brings(b"a", b"b")
     with source.log.take_block(1):
-        for call in (lambda: source.take_pairs(1), lambda: source.skip_to_last(1)):
+        for call in (lambda: source.take_pairs(1, deque()), lambda: source.skip_to_last(1)):
             with pytest.raises(DDSException, match="a batch is open") as raised:
                 call()
             assert raised.value.code == DDSException.DDS_RETCODE_PRECONDITION_NOT_MET
     taker._open = False
     source.close()
-    for call in (source.arm, lambda: source.take_pairs(1)):
+    for call in (source.arm, lambda: source.take_pairs(1, deque())):
         with pytest.raises(DDSException, match="is closed") as raised:
             call()
         assert raised.value.code == DDSException.DDS_RETCODE_ALREADY_DELETED
