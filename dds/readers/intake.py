@@ -43,6 +43,7 @@ from dds.readers.ends import Ends
 from dds.readers.instances import NEVER, Entry, Instance
 from dds.readers.kept import NotOfType
 from dds.readers.limits import ReaderLimits
+from dds.readers.source import NEVER as NO_GAP
 from dds.readers.source import LogSource, Losses
 from dds.readers.standing import Standing
 from dds.status import InstanceState, ViewState
@@ -263,7 +264,7 @@ class Intake(Ends):
         """Let in the first of what was taken from the log; `step`: its place among all messages of an order group."""
         self._step = step
         payload, live = self._arrived[0]
-        if live is not None and self._index >= self.source.gap_at:
+        if live is not None and self.source.gap_at != NO_GAP and self._index >= self.source.gap_at:
             self._go_on_behind_gap(live, self.source.pass_gap())
         if live is not None and self._ends and (live.view_id, live.sequence) >= self._ends[0]:
             self._begin_group(live)
@@ -277,12 +278,14 @@ class Intake(Ends):
                                            "and the oldest of them is given up"))
             except ValueError as error:
                 self.refuse(error)
-        elif live is not None and not self._is_kept(live):
+        elif live is not None and (live is not self._begun or not self._is_kept(live)):
+            self._begun = live
             self._admit(payload, live)
         one = None
         while self._members:
             one = self._members[0]
-            if not self._is_kept(one):
+            if one is not self._begun or not self._is_kept(one):
+                self._begun = one
                 self._hear(one.payload, one, one.handle)
             self._members.popleft()
         while one is not None and (forgotten := self.sets.surplus()) is not None:
@@ -290,12 +293,9 @@ class Intake(Ends):
         self._arrived.popleft()
 
     def _is_kept(self, live: Message) -> bool:
-        """True if it was being let in before, and what interrupted that came when it was kept already."""
-        again, self._begun = self._begun is live, live
-        if not again or not self.entries:
-            return False
-        last = self.entries[-1]
-        return last.live is live and not last.ends
+        """Letting this in was interrupted. True if it was kept by then."""
+        last = self.entries[-1] if self.entries else None
+        return last is not None and last.live is live and not last.ends
 
     def _room(self) -> int:
         if self.depth:
@@ -422,7 +422,7 @@ class Intake(Ends):
             self.deadlines.written(instance.handle, came_ns or time.monotonic_ns(), came_ns is not None)
 
     def _keep(self, entry: Entry) -> None:
-        if self._counted_until <= self._index < self._waiting_until:
+        if self._waiting_until and self._counted_until <= self._index < self._waiting_until:
             self.rejected += 1
         entry.step = self._step
         super()._keep(entry)

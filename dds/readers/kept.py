@@ -236,8 +236,8 @@ class Kept:
                 break
         if self.instances is not None:
             rank(entries, [one.sample_info for one in samples])
-        given += [(entry, entry.read, entry.instance.new, sample)
-                  for entry, sample in zip(entries, samples, strict=True)]
+        were_read, were_new = [one.read for one in entries], [one.instance.new for one in entries]
+        given += zip(entries, were_read, were_new, samples, strict=True)
         for entry in entries:
             if not entry.read:
                 entry.read = True
