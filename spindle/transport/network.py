@@ -20,6 +20,7 @@ import asyncio
 import contextlib
 import dataclasses
 import errno
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -46,7 +47,7 @@ from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import REMIND_S, Trust
 from spindle.transport.frames import notice_vanished
 from spindle.transport.wire import Connection, Limits
-from spindle.waiting import within
+from spindle.waiting import aside, within
 
 if TYPE_CHECKING:
     from spindle.config.settings import NodeConfig
@@ -161,9 +162,9 @@ class Network:
         """Finds out by which address others reach this node. Name servers get this time: a contact whose name isn't
         known by then is taken for another host's."""
         assert self._sock is not None
-        loop, config, bound = asyncio.get_running_loop(), self._config, self._sock.getsockname()
+        config, bound = self._config, self._sock.getsockname()
         hosts = [] if config.advertise else {split_address(contact)[0] for contact in config.contacts}
-        asked = {asyncio.ensure_future(loop.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)): host for host in hosts}
+        asked = {asyncio.ensure_future(looked_up(host, 0, socket.SOCK_DGRAM)): host for host in hosts}
         waited = set(asked)
         known: dict[str, Sequence[Found]] = {}
         until = time.monotonic() + timeout_s
@@ -413,7 +414,7 @@ async def _connected(address: str, timeout_s: float, suspect_timeout_s: float, f
     if found is None:
         host, port = split_address(address)
         try:
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = await looked_up(host, port, socket.SOCK_STREAM)
         except OSError as error:
             raise ConnectionEnded(f"{address} cannot be reached: {error.strerror or error}") from error
     for family, kind, protocol, _, where in found:
@@ -457,6 +458,17 @@ async def _receive(sock: socket.socket, count: int) -> bytes:
             raise ConnectionEnded("the other end closed the connection before it had introduced itself")
         data += more
     return data
+
+
+async def looked_up(host: str, port: int, kind: int) -> Sequence[Found]:
+    """As getaddrinfo(). Raises OSError, NoResources."""
+    with contextlib.suppress(ValueError):
+        ipaddress.ip_address(host.partition("%")[0])
+        return socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)
+    try:
+        return await aside(functools.partial(socket.getaddrinfo, host, port, type=kind))
+    except RuntimeError as error:
+        raise shortage(error, f"a thread that looks {host} up") or error from None
 
 
 def addresses_of(host: str) -> list[Found]:

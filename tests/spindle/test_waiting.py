@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+import threading
 
 import pytest
 
-from spindle.waiting import within
+from spindle.waiting import aside, within
 
 
 def test_a_result_an_error_and_the_end_of_the_time() -> None:
@@ -69,3 +72,59 @@ def test_what_was_waited_for_has_ended_when_the_wait_is_cancelled() -> None:
         assert ended
 
     asyncio.run(scenario())
+
+
+def test_what_a_thread_of_its_own_finds() -> None:
+    def fails() -> None:
+        raise ValueError("on purpose")
+
+    async def scenario() -> None:
+        assert await aside(lambda: "result") == "result"
+        with pytest.raises(ValueError, match="on purpose"):
+            await aside(fails)
+
+    asyncio.run(scenario())
+
+
+def test_who_is_cancelled_does_not_wait_for_a_thread_that_hangs() -> None:
+    """Nor do others who need threads, however many hang."""
+    answers = threading.Event()
+
+    async def scenario() -> None:
+        hanging = [asyncio.ensure_future(aside(answers.wait)) for _ in range(100)]
+        assert await aside(lambda: "result") == "result"
+        for one in hanging:
+            one.cancel()
+        await asyncio.wait(hanging)
+        assert all(one.cancelled() for one in hanging)
+        answers.set()
+        assert await aside(lambda: "another") == "another"
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        answers.set()
+    for thread in threading.enumerate():
+        if thread.name == "spindle aside":
+            thread.join(10)
+
+
+SCRIPT = """
+import asyncio, threading, uvloop
+from spindle.waiting import aside, within
+
+async def scenario():
+    try:
+        await within(0.01, aside(threading.Event().wait))
+    except asyncio.TimeoutError:
+        print("over")
+
+loop = uvloop.new_event_loop()
+loop.run_until_complete(scenario())
+loop.close()
+"""
+
+
+def test_a_thread_that_hangs_keeps_no_process_from_its_end() -> None:
+    run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stdout, run.stderr) == (0, "over\n", "")

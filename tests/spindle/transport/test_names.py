@@ -22,12 +22,10 @@ from spindle.config.settings import NodeConfig
 from spindle.errors import ConnectionEnded
 from spindle.group.topics import TopicSpec
 from spindle.node.node import Node
-from spindle.transport.network import DataHello, endpoint_of
+from spindle.transport.network import DataHello, endpoint_of, looked_up
 from tests.spindle.node.test_node import until
 from tests.spindle.transport.test_network import Site, members, network, with_site
 from tests.support import free_ports
-
-LOOKED_UP = asyncio.BaseEventLoop.getaddrinfo
 
 
 @contextlib.contextmanager
@@ -35,12 +33,12 @@ def resolver(answer: Callable[[str], Awaitable[None]]) -> Iterator[list[str]]:
     """Which names are looked up meanwhile. `answer` may take its time, or raise OSError."""
     asked: list[str] = []
 
-    async def looked_up(loop: asyncio.BaseEventLoop, host: str, *args: Any, **more: Any) -> Any:
+    async def answered(host: str, port: int, kind: int) -> Any:
         asked.append(host)
         await answer(host)
-        return await LOOKED_UP(loop, host, *args, **more)
+        return await looked_up(host, port, kind)
 
-    with mock.patch.object(asyncio.BaseEventLoop, "getaddrinfo", looked_up):
+    with mock.patch("spindle.transport.network.looked_up", answered):
         yield asked
 
 
