@@ -1,6 +1,7 @@
 """Links as programs use them: those that they open, ports that they listen at, and regions that they offer.
 
-Rules: a link, a port or a region is for one thread at a time. What a program has open ends with its session.
+Rules: one thread at a time uses a link or a port; others wait for their turn. What a program has open ends with its
+session.
 """
 
 from __future__ import annotations
@@ -8,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConfigError, LinkError, NoResources, shortage
-from spindle.links.link import SIZE_MAX, TIMEOUT_S, Idle, Link, LinkEnd, Region, check_host
+from spindle.links.ends import Idle, LinkEnd, check_host
+from spindle.links.link import SIZE_MAX, TIMEOUT_S, Link, Region, checked_name
 from spindle.links.port import Message, Port
 
 if TYPE_CHECKING:
@@ -104,6 +106,7 @@ class Links:
         from spindle_core.memory import Mapping
 
         check_host(self._session)
+        checked_name(name)
         in_range("size", size, 1, SIZE_MAX)
         in_range("writer", writer, 0, 0xFFFFFFFF)
         _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
