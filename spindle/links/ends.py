@@ -5,6 +5,7 @@ Rules: what a node has made for an end is its program's until the end is closed,
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -37,29 +38,37 @@ class LinkEnd:
 
         check_host(session)
         reply, frame = session._channel.request(open_link=pb.OpenLink(**wanted))
-        self._session, self.id, self.buffer = session, reply.link.link, reply.link.buffer
-        self.closed = self.stopped = False
         try:
-            with taken(frame, 6) as fds:
-                user_page, pool_page = Mapping.attach(fds.take(), writable=True), Mapping.attach(fds.take())
-                bell = Mapping.attach(fds.take())
-                self.user: LinkUser = LinkUser(user_page, pool_page, bell, fds.take(), end_of(fds.take()))
-                self.memory: Mapping = Mapping.attach(fds.take(), writable=True)
-        except OSError as error:
-            self._give_back()
-            raise shortage(error, "a link") or error from error
+            self._session, self.id, self.buffer = session, reply.link.link, reply.link.buffer
+            self.closed = self.stopped = False
+            try:
+                with taken(frame, 6) as fds:
+                    user_page, pool_page = Mapping.attach(fds.take(), writable=True), Mapping.attach(fds.take())
+                    bell = Mapping.attach(fds.take())
+                    self.user: LinkUser = LinkUser(user_page, pool_page, bell, fds.take(), end_of(fds.take()))
+                    self.memory: Mapping = Mapping.attach(fds.take(), writable=True)
+            except OSError as error:
+                raise shortage(error, "a link") or error from error
+            self._prepare()
+        except BaseException:  # also what a signal's handler raises
+            self.closed = True
+            session._channel.post_close_link(reply.link.link)
+            raise
+
+    def _prepare(self) -> None:
         self.view = self.memory.view()
         self.skipped = self.to_skip = 0  # finds without a look before the sleep: since the last one, until the next one
         self.cookie = 0  # of the last request; goes on with the next user, so nothing late is taken for another
         self.regions: dict[tuple[str, bool], tuple[int, int, int]] = {}  # by name and change: handle, size, rights
-        self.duplexes = Duplexes(session, self.id)
-        session._channel.add_port(-self.id, self.user)  # whoever waits hears of the node's end
+        self.duplexes = Duplexes(self._session, self.id)
+        self._session._channel.add_port(-self.id, self.user)  # whoever waits hears of the node's end
 
-    def _give_back(self) -> None:
-        from spindle.proto import attach_pb2 as pb
-
-        if not self._session._channel.ended:
-            self._session._channel.request(close_link=pb.CloseLink(link=self.id))
+    def __del__(self) -> None:
+        """Whoever had it has forgotten it, or was interrupted before he had it, or in closing it."""
+        if not sys.is_finalizing() and not getattr(self, "closed", True) and not self._session._channel.ended:
+            self.closed = True
+            self._session._channel.remove_port(-self.id)
+            self._session._channel.post_close_link(self.id)
 
     def stop(self) -> None:
         """Nobody uses it any more: who waits with it on another thread wakes up and raises LinkError."""
@@ -69,14 +78,21 @@ class LinkEnd:
 
     def close(self) -> None:
         """Idempotent."""
-        if not self.closed:
+        from spindle.proto import attach_pb2 as pb
+
+        if self.closed:
+            return
+        self._session._channel.remove_port(-self.id)
+        self.duplexes.close()
+        try:
+            if not self._session._channel.ended:
+                self._session._channel.request(close_link=pb.CloseLink(link=self.id))
             self.closed = True
-            self._session._channel.remove_port(-self.id)
-            self.duplexes.close()
-            try:
-                self._give_back()
-            finally:
-                self.user.close()
+        finally:
+            if not self._session._channel.ended and not self.closed:
+                self._session._channel.post_close_link(self.id)
+            self.closed = True
+            self.user.close()
 
     @property
     def is_idle(self) -> bool:
