@@ -164,14 +164,15 @@ cdef class Mapping:
         raise TypeError("use Mapping.create(name, size), attach(fd) or private(size)")
 
     @classmethod
-    def create(cls, str name, size):
-        """A new zeroed memfd of `size` bytes (rounded up to pages), mapped for reading and writing.
+    def create(cls, str name, size, *, bint exact=False):
+        """A new zeroed memfd of `size` bytes (rounded up to pages, unless `exact`), mapped for reading and writing.
 
         Raises ValueError for a size that is not positive, OSError where the system refuses.
         """
         if not 0 < size <= SIZE_MAX_BYTES:
             raise ValueError(f"a mapping of {size} bytes: must be between 1 and {SIZE_MAX_BYTES}")
-        size = (size + PAGE - 1) // PAGE * PAGE
+        if not exact:
+            size = (size + PAGE - 1) // PAGE * PAGE
         fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(fd, size)

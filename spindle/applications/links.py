@@ -359,7 +359,7 @@ class ApplicationLinks:
         pooling = self._links.pooling()
         life = await self._links.neighbours.reach(wanted.writer) if wanted.writer else 0
         try:
-            memory = Mapping.create("spindle-region", wanted.size)
+            memory = Mapping.create("spindle-region", wanted.size, exact=True)
         except OSError as error:
             raise shortage(error, f"region {wanted.name!r}") or NoResources(str(error)) from error
         try:

@@ -73,16 +73,19 @@ def authority(directory: Path, name: str, days: int) -> None:
     from spindle.security.authority import certificate_pem, make_authority
 
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for path in _authority_files(directory):
-        if path.exists():
-            raise ConfigError(f"{path} is there already, and what it has signed would be worthless without it; choose "
-                              "another directory for another authority")
+    there = [path for path in _authority_files(directory) if path.exists()]
+    if len(there) == 1:
+        raise ConfigError(f"{there[0]} is there already, but not what belongs to it; put that beside it, or take this "
+                          "away if nothing was signed with it yet")
+    if there:
+        raise ConfigError(f"{there[0]} is there already, and what it has signed would be worthless without it; choose "
+                          "another directory for another authority")
     if not 0 < len(name) <= 64 or not name.isprintable():
         raise ConfigError(f"--name {name!r}: must be printable text of at most 64 characters")
     made = make_authority(name, days)
     certificate_path, key_path = _authority_files(directory)
-    _write(key_path, made.key_pem, KEY_MODE)
-    _write(certificate_path, certificate_pem(made.certificate), CERTIFICATE_MODE)
+    _write((key_path, made.key_pem, KEY_MODE),
+           (certificate_path, certificate_pem(made.certificate), CERTIFICATE_MODE))
     click.echo(f"{certificate_path}: {_summary(made.certificate)}\n"
                f"{key_path}: its key. Whoever has it can make members: keep it off the hosts of nodes, and safe\n"
                f"Next: spindle keys node {directory} --id 1")
@@ -152,7 +155,7 @@ def secret(file: Path) -> None:
     if file.exists():
         raise ConfigError(f"{file} is there already; nodes that have it would not find those with a new one")
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _write(file, secrets.token_hex(SECRET_BYTES).encode() + b"\n", KEY_MODE)
+    _write((file, secrets.token_hex(SECRET_BYTES).encode() + b"\n", KEY_MODE))
     click.echo(f"{file}: {SECRET_BYTES * 8} bits. Copy it to every host, readable by the user of the node only; in the "
                f"configuration of each:\n\n[network]\nsecret = \"{file.absolute()}\"")
 
@@ -197,11 +200,13 @@ def _certificates(file: Path, content: bytes) -> list[Certificate]:
     from cryptography import x509
 
     from spindle.errors import ConfigError
+    from spindle.security.contexts import load_authorities
 
     try:
+        load_authorities(file)  # as nodes read it: what is torn behind the first one is refused
         return x509.load_pem_x509_certificates(content)
     except ValueError as error:
-        raise ConfigError(f"{file} is no certificate in PEM: {error}") from None
+        raise ConfigError(f"{file}: can't be read by nodes: {error}") from None
 
 
 def _described(certificate: Certificate) -> dict[str, Any]:
@@ -228,9 +233,8 @@ def _whose(certificate: Certificate) -> str:
     from spindle.errors import AccessDenied
     from spindle.security.identity import NODE, Identity
 
-    with contextlib.suppress(x509.ExtensionNotFound):
-        if certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
-            return "all that it signs, as it is an authority"
+    if _is_authority(certificate):
+        return "all that it signs, as it is an authority"
     uris: list[str] = []
     with contextlib.suppress(x509.ExtensionNotFound):
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -242,6 +246,14 @@ def _whose(certificate: Certificate) -> str:
     if identity.role != NODE:
         return "application " + next(uri for uri in uris if uri.startswith("spindle:")).rpartition(":")[2]
     return "any node" if identity.node_ids is None else "node " + ", ".join(map(str, sorted(identity.node_ids)))
+
+
+def _is_authority(certificate: Certificate) -> bool:
+    from cryptography import x509
+
+    with contextlib.suppress(x509.ExtensionNotFound):
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    return False
 
 
 def _common_name(name: Any) -> str:
@@ -281,6 +293,9 @@ def _load_authority(directory: Path) -> Pair:
                          read_file(key_path, str(key_path), private=True))
     except (ValueError, TypeError) as error:
         raise ConfigError(f"{certificate_path}, {key_path}: are no authority: {error}") from None
+    if not _is_authority(pair.certificate):
+        raise ConfigError(f"{certificate_path}: is no authority's certificate, so nobody would take what it signs; it "
+                          f"is for {_whose(pair.certificate)}")
     if pair.certificate.not_valid_after_utc.timestamp() < time.time():
         raise ConfigError(f"{certificate_path}: has ended; make another authority in another directory, and see "
                           "docs/operations.md for how nodes change over to it")
@@ -305,23 +320,36 @@ def _write_pair(directory: Path, name: str, made: Pair, replace: bool) -> tuple[
     for path in (certificate_path, key_path):
         if path.exists() and not replace:
             raise ConfigError(f"{path} is there already; --replace makes a new one in its place, --name another one")
-    _write(key_path, made.key_pem, KEY_MODE)
-    _write(certificate_path, certificate_pem(made.certificate), CERTIFICATE_MODE)
+    _write((key_path, made.key_pem, KEY_MODE),
+           (certificate_path, certificate_pem(made.certificate), CERTIFICATE_MODE))
     return certificate_path, key_path
 
 
-def _write(path: Path, content: bytes, mode: int) -> None:
-    """Whole or not at all, and never readable by others in between."""
-    beside = path.with_name(f".{path.name}.new")
-    with contextlib.suppress(FileNotFoundError):
-        beside.unlink()
-    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, KEY_MODE)
+def _write(*files: tuple[Path, bytes, int]) -> None:
+    """Path, content and mode of each: all of them whole, or none, as where the disk is full, and never readable by
+    others in between. Raises OSError."""
+    besides = [path.with_name(f".{path.name}.new") for path, _, _ in files]
+    try:
+        for (path, content, mode), beside in zip(files, besides, strict=True):
+            try:
+                _write_new(beside, content, mode)
+            except OSError as error:
+                raise OSError(error.errno, f"can't be written: {error.strerror}", str(path)) from error
+        for (path, _, _), beside in zip(files, besides, strict=True):
+            os.replace(beside, path)
+    finally:
+        for beside in besides:
+            beside.unlink(missing_ok=True)
+
+
+def _write_new(path: Path, content: bytes, mode: int) -> None:
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, KEY_MODE)
     with open(fd, "wb") as file:
         file.write(content)
         os.fchmod(fd, mode)
         file.flush()
         os.fsync(fd)
-    os.replace(beside, path)
 
 
 def _print_pair(made: Pair, files: tuple[Path, Path], directory: Path, days: int, whose: str) -> tuple[str, str, str]:

@@ -56,8 +56,9 @@ class Call:
         self.error: SpindleError | None = None
 
     def __del__(self) -> None:
-        if self.frame is not None:
-            self.frame.close_fds()
+        frame = getattr(self, "frame", None)  # none where who made it was interrupted
+        if frame is not None:
+            frame.close_fds()
 
 
 class Channel:
@@ -96,14 +97,18 @@ class Channel:
         Raises the error that the node answers with, TimeoutError, or NodeStopped once the channel has ended.
         """
         call = self.begin(timeout_s, **body)
-        if not call.answered.wait(timeout_s):
-            with self._lock:
-                late = self._calls.pop(call.number, None)
-            if late is not None:
-                raise TimeoutError(f"{self.label} did not answer {next(iter(body))} within {timeout_s:g} s; "
-                                   "it may be waiting for a view change (see `spindle status`)")
-            call.answered.wait()  # the answer came in this very moment
-        return self.answer_to(call)
+        try:
+            if not call.answered.wait(timeout_s):
+                with self._lock:
+                    late = self._calls.pop(call.number, None)
+                if late is not None:
+                    raise TimeoutError(f"{self.label} did not answer {next(iter(body))} within {timeout_s:g} s; "
+                                       "it may be waiting for a view change (see `spindle status`)")
+                call.answered.wait()  # the answer came in this very moment
+            return self.answer_to(call)
+        except BaseException:  # also what a signal's handler raises: what the answer opens is nobody's
+            self._abandon(call)
+            raise
 
     def begin(self, timeout_s: float = REQUEST_TIMEOUT_S, /, **body: object) -> Call:
         """Send a Request, whose answer `answer_to()` returns once it is `answered`; until then, `give_up()`.
@@ -117,10 +122,16 @@ class Channel:
             self._number = number = self._number % 0xFFFFFFFF + 1
             self._calls[number] = call = Call(number)
         try:
-            self._conn.send(pb.Request(number=number, **body).SerializeToString(), timeout_s=timeout_s)  # type: ignore[arg-type]
+            self._begin(call, pb.Request(number=number, **body), timeout_s)  # type: ignore[arg-type]
+        except BaseException:
+            self._abandon(call)
+            raise
+        return call
+
+    def _begin(self, call: Call, request: pb.Request, timeout_s: float) -> None:
+        try:
+            self._conn.send(request.SerializeToString(), timeout_s=timeout_s)
         except (SpindleError, TimeoutError) as error:
-            with self._lock:
-                self._calls.pop(number, None)
             if isinstance(error, TimeoutError):
                 raise
             if self._reader.is_alive():
@@ -133,7 +144,14 @@ class Channel:
             self._send_closes()
         if self._end_error is not None:  # ended between check() and registering: nobody would wake us
             call.answered.set()
-        return call
+
+    def _abandon(self, call: Call) -> None:
+        """Nobody has its answer, whenever that comes: what it opens is closed."""
+        with self._lock:
+            self._calls.pop(call.number, None)
+            frame, call.frame = call.frame, None
+        if call.reply is not None and frame is not None:
+            self._close_again(call.reply, frame)
 
     def answer_to(self, call: Call) -> tuple[pb.Reply, Frame]:
         """Of a call that is answered, once: its reply, whose descriptors the caller must take. Raises the error that
@@ -227,31 +245,48 @@ class Channel:
                 call.answered.set()
 
     def _answer(self, reply: pb.Reply, frame: Frame) -> None:
-        from spindle.proto import attach_pb2 as pb
-
         with self._lock:
             call = self._calls.pop(reply.number, None)
+            if call is not None and not frame.lacks_fds:  # at once, for _abandon()
+                call.reply, call.frame = reply, frame
         if call is not None and frame.lacks_fds:
+            frame.close_fds()  # before the caller goes on, who needs the room
             call.error = no_room("an answer of the node came with descriptors")
             call.answered.set()
         elif call is not None:
-            call.reply, call.frame = reply, frame
             call.answered.set()
             return
-        frame.close_fds()  # the caller gave up, or can't have it: don't leave open what it would have got
+        self._close_again(reply, frame)
+
+    def _close_again(self, reply: pb.Reply, frame: Frame) -> None:
+        """The caller gave up, or can't have it: don't leave open what it would have got."""
+
+        frame.close_fds()
         opened = reply.WhichOneof("body")
         if opened in ("writer", "reader"):
             self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
         elif opened == "link":
-            self._post(close_link=pb.CloseLink(link=reply.link.link))
+            self.post_close_link(reply.link.link)
         elif opened == "offered":
-            self._post(end_region=pb.EndRegion(name=reply.offered.name))
+            self.post_end_region(reply.offered.name)
 
     def post_close(self, port: int) -> None:
         """Ask for a port to be closed, without waiting for the answer."""
         from spindle.proto import attach_pb2 as pb
 
         self._post(close_port=pb.ClosePort(port=port))
+
+    def post_close_link(self, link: int) -> None:
+        """The same of a link."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._post(close_link=pb.CloseLink(link=link))
+
+    def post_end_region(self, name: str) -> None:
+        """The same of a region that is offered."""
+        from spindle.proto import attach_pb2 as pb
+
+        self._post(end_region=pb.EndRegion(name=name))
 
     def _post(self, **request: Any) -> None:
         """Sends a request without waiting for its answer, nor for another thread that is sending: that thread then

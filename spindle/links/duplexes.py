@@ -8,11 +8,10 @@ Nobody waits long for a node here: what it has not answered soon is looked at wi
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import TYPE_CHECKING
 
-from spindle.errors import SpindleError
+from spindle.errors import SpindleError, give_way
 
 if TYPE_CHECKING:
     from spindle.client.channel import Call
@@ -65,11 +64,13 @@ class Duplexes:
         sent, ask_at = self._sent.get(port, (0, FIRST))
         sent += 1
         self._sent[port] = sent, max(ask_at, sent * LATER) if sent >= ask_at else ask_at
-        with contextlib.suppress(SpindleError, TimeoutError, OSError, ValueError):
+        try:
             if self._asked is None and sent >= ask_at and has_room():
                 self._ask(port, min(timeout_s * ASK_SHARE, ASK_S))
             if self._asked is not None and self._asked[1].answered.is_set():
                 self._take_answer()
+        except (SpindleError, TimeoutError, OSError, ValueError) as error:
+            give_way(error)
         return self._open.get(port)
 
     def _ask(self, port: int, timeout_s: float) -> None:
@@ -110,6 +111,11 @@ class Duplexes:
             duplex.close()
             self._over += 1
             self._sent.pop(port, None)
+
+    def mark_gone(self) -> None:
+        """Who waits with one of them on another thread wakes up."""
+        for duplex in tuple(self._open.values()):
+            duplex.mark_gone()
 
     def close(self) -> None:
         """Idempotent."""

@@ -4,7 +4,8 @@ Over it a program reads and changes regions that programs of that node offer, an
 listen at. The program's own node makes and checks everything; what it does after a link is open goes through memory
 that both share, without a system call while both are awake.
 
-Rules: a link is for one thread at a time.
+Rules: one thread at a time uses a link; others wait for their turn. Who is interrupted in the middle, as by a signal's
+handler that raises, may go on with the link.
 """
 
 from __future__ import annotations
@@ -15,19 +16,15 @@ import os
 import struct
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, SpindleError, shortage
+from spindle.errors import AccessDenied, ConfigError, ConnectionEnded, LinkError, SpindleError, give_way
 from spindle.links.duplexes import SPIN_S as CALL_SPIN_S
-from spindle.links.duplexes import Duplexes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from spindle.client.session import Session
+    from spindle.links.ends import Idle, LinkEnd
     from spindle_core.links.duplex import Duplex
-    from spindle_core.links.user import LinkUser
-    from spindle_core.memory import Mapping
 
 MESSAGE_MAX = (16 << 10) - 8  # bytes of a message
 TIMEOUT_S = 5.0
@@ -41,8 +38,8 @@ READ, WRITE, ATOMIC = 1, 2, 4  # rights (regions.pxd)
 LOOK_S = 0.001  # a program that was called so shortly before is taken to be there: to ask costs a system call
 LISTENS_S = 1.0  # without an answer, until a caller asks whether anybody listens there still
 LAST_S = 0.01  # for what is still on its way when a link is closed
-IDLE_MAX = 32  # links of a session that are kept for the next ones
 REGIONS_MAX = 64  # of a link
+PORTS_MAX = 65535
 NAME_MAX = 64  # bytes of a region's name
 HEAD = struct.Struct("<Q")  # of each message: 0, or the number of a call; an answer has the number of its call
 _FOUND = struct.Struct("<QQ")  # size and rights of a region that was found
@@ -55,114 +52,21 @@ FAILED = {
     "nobody": "nobody is there",
 }
 
-
-def check_host(session: Session) -> None:
-    """Raises ConfigError for a session with a node of another host."""
-    if not session.beside_node:
-        raise ConfigError("links need a node on the program's own host: run `spindle daemon` there")
-
-
-class LinkEnd:
-    """The program's end of one link, bound or not."""
-
-    def __init__(self, session: Session, wanted: dict[str, Any]) -> None:
-        from spindle.client.session import taken
-        from spindle.proto import attach_pb2 as pb
-        from spindle_core.ends import end_of
-        from spindle_core.links.user import LinkUser
-        from spindle_core.memory import Mapping
-
-        check_host(session)
-        reply, frame = session._channel.request(open_link=pb.OpenLink(**wanted))
-        self._session, self.id, self.buffer = session, reply.link.link, reply.link.buffer
-        self.closed = False
-        try:
-            with taken(frame, 6) as fds:
-                user_page, pool_page = Mapping.attach(fds.take(), writable=True), Mapping.attach(fds.take())
-                bell = Mapping.attach(fds.take())
-                self.user: LinkUser = LinkUser(user_page, pool_page, bell, fds.take(), end_of(fds.take()))
-                self.memory: Mapping = Mapping.attach(fds.take(), writable=True)
-        except OSError as error:
-            self._give_back()
-            raise shortage(error, "a link") or error from error
-        self.view = self.memory.view()
-        self.skipped = self.to_skip = 0  # finds without a look before the sleep: since the last one, until the next one
-        self.cookie = 0  # of the last request; goes on with the next user, so nothing late is taken for another
-        self.regions: dict[tuple[str, bool], tuple[int, int, int]] = {}  # by name and change: handle, size, rights
-        self.duplexes = Duplexes(session, self.id)
-        session._channel.add_port(-self.id, self.user)  # whoever waits hears of the node's end
-
-    def _give_back(self) -> None:
-        from spindle.proto import attach_pb2 as pb
-
-        if not self._session._channel.ended:
-            self._session._channel.request(close_link=pb.CloseLink(link=self.id))
-
-    def close(self) -> None:
-        """Idempotent."""
-        if not self.closed:
-            self.closed = True
-            self._session._channel.remove_port(-self.id)
-            self.duplexes.close()
-            try:
-                self._give_back()
-            finally:
-                self.user.close()
-
-    @property
-    def is_idle(self) -> bool:
-        """Nothing of it is on its way, and it may be used again."""
-        if self.closed or self._session._channel.ended or self.user.broken:
-            return False
-        self.user.take()
-        self.user.messages()
-        return not self.user.pending
-
-    def check(self) -> None:
-        """Raises what keeps it from being used."""
-        if self.closed:
-            raise LinkError("this link is closed", "cut")
-        self._session._channel.check()
-        if why := self.user.broken:
-            raise LinkError(f"this link is over: {why}", "cut")
+def check_port(port: int) -> None:
+    """Raises ConfigError for a number that no port has; 0: none is named."""
+    if not 0 <= port <= PORTS_MAX:
+        raise ConfigError(f"port {port}: must be between 1 and {PORTS_MAX}")
 
 
-class Idle:
-    """Ends of a session that nobody uses now, by node: the next link to that node takes one of them, with the regions
-    that it has open, and nobody is asked."""
-
-    def __init__(self) -> None:
-        self._ends: dict[tuple[int, int], list[LinkEnd]] = {}
-        self._lock = threading.Lock()
-
-    def take(self, node_id: int, memory: int) -> LinkEnd | None:
-        """One that leads there, with memory of that size."""
-        while True:
-            with self._lock:
-                ends = self._ends.get((node_id, memory))
-                if not ends:
-                    return None
-                end = ends.pop()
-            if end.is_idle:
-                return end
-            end.close()  # it asks the node: nobody else waits for that
-
-    def give_up(self) -> bool:
-        """Closes all of them; whether there were any."""
-        with self._lock:
-            ends = [end for some in self._ends.values() for end in some]
-            self._ends.clear()
-        for end in ends:
-            end.close()
-        return bool(ends)
-
-    def put(self, node_id: int, memory: int, end: LinkEnd) -> bool:
-        """Keeps it; False where enough are kept, or something of it is still on its way."""
-        with self._lock:
-            if sum(map(len, self._ends.values())) >= IDLE_MAX or not end.is_idle:
-                return False
-            self._ends.setdefault((node_id, memory), []).append(end)
-            return True
+def checked_name(name: str) -> bytes:
+    """Of a region. Raises ConfigError for one that none can have."""
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"a region's name {name!r}: is no text ({error.reason})") from None
+    if not 1 <= len(raw) <= NAME_MAX:
+        raise ConfigError(f"a name of {len(raw)} bytes: must have between 1 and {NAME_MAX}")
+    return raw
 
 
 class Region:
@@ -181,56 +85,60 @@ class Region:
         """Bytes of the region, at most the link's memory. An aligned word of 8 is whole, more may be half changed.
         Raises LinkError."""
         link = self.link
-        cookie = link.begin(self, offset, length)
-        link.user.read(self.handle, offset, length, link.buffer, cookie=cookie)
-        try:
-            link.carry_out(self)
-        except LinkError as error:
-            self._find_anew(error)
-            return self.read(offset, length)
-        self._sure = True
-        return bytes(link.view[:length])
+        with link.turn():
+            cookie = link.begin(self, offset, length)
+            link.user.read(self.handle, offset, length, link.buffer, cookie=cookie)
+            try:
+                link.carry_out(self)
+            except LinkError as error:
+                self._find_anew(error)
+                return self.read(offset, length)
+            self._sure = True
+            return bytes(link.view[:length])
 
     def write(self, offset: int, data: bytes | bytearray | memoryview) -> None:
-        """Returns when they are there. Raises LinkError."""
+        """Returns when they are there. Raises LinkError; TypeError for what is no contiguous bytes."""
         link = self.link
-        size = len(data)
-        cookie = link.begin(self, offset, size)
-        link.view[:size] = data
-        link.user.write(self.handle, offset, size, link.buffer, cookie=cookie)
-        try:
-            link.carry_out(self)
-        except LinkError as error:
-            self._find_anew(error)
-            self.write(offset, data)
-        self._sure = True
+        raw = memoryview(data).cast("B")  # of other items, too
+        with link.turn():
+            cookie = link.begin(self, offset, len(raw))
+            link.view[: len(raw)] = raw
+            link.user.write(self.handle, offset, len(raw), link.buffer, cookie=cookie)
+            try:
+                link.carry_out(self)
+            except LinkError as error:
+                self._find_anew(error)
+                self.write(offset, data)
+            self._sure = True
 
     def compare_swap(self, offset: int, expected: int, desired: int) -> int:
         """The word of 8 bytes at `offset` becomes `desired` if it is `expected`, both modulo 2**64; returns what it
         was. Raises LinkError."""
         link = self.link
-        cookie = link.begin(self, offset)
-        link.user.compare_swap(self.handle, offset, expected % (1 << 64), desired % (1 << 64), cookie=cookie)
-        try:
-            found = link.carry_out(self)
-        except LinkError as error:
-            self._find_anew(error)
-            return self.compare_swap(offset, expected, desired)
-        self._sure = True
-        return found
+        with link.turn():
+            cookie = link.begin(self, offset)
+            link.user.compare_swap(self.handle, offset, expected % (1 << 64), desired % (1 << 64), cookie=cookie)
+            try:
+                found = link.carry_out(self)
+            except LinkError as error:
+                self._find_anew(error)
+                return self.compare_swap(offset, expected, desired)
+            self._sure = True
+            return found
 
     def fetch_add(self, offset: int, value: int) -> int:
         """The word grows by `value`, modulo 2**64; returns what it was. Raises LinkError."""
         link = self.link
-        cookie = link.begin(self, offset)
-        link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=cookie)
-        try:
-            found = link.carry_out(self)
-        except LinkError as error:
-            self._find_anew(error)
-            return self.fetch_add(offset, value)
-        self._sure = True
-        return found
+        with link.turn():
+            cookie = link.begin(self, offset)
+            link.user.fetch_add(self.handle, offset, value % (1 << 64), cookie=cookie)
+            try:
+                found = link.carry_out(self)
+            except LinkError as error:
+                self._find_anew(error)
+                return self.fetch_add(offset, value)
+            self._sure = True
+            return found
 
     def _find_anew(self, error: LinkError) -> None:
         """After a request that has failed: raises why, unless the region was opened by somebody else and has ended.
@@ -246,16 +154,24 @@ class Region:
         self.link.forget(self.name, self._change, self.handle)
 
 
-def _failed(region: Region | None, status: str, node_id: int, why: str = "") -> LinkError:
-    what = f"region {region.name!r}" if region is not None else "a message"
+def _failed(region: Region | str | None, status: str, node_id: int, why: str = "") -> LinkError:
+    name = region.name if isinstance(region, Region) else region
+    what = "a message" if name is None else f"region {name!r}"
     return LinkError(f"{what} of node {node_id}: {FAILED.get(status, why).format(node=node_id)}", status)
 
 
-def _numbers() -> Iterator[int]:
+class _Numbers:
     """Numbers of calls: nobody but who was called can know one, so nobody else can answer, and no link that another
-    program has in another life of a node takes an answer for its own."""
-    while True:
-        yield from (number for number in struct.unpack("<64Q", os.urandom(512)) if number)
+    program has in another life of a node takes an answer for its own. (No generator: an exception in it, as of a signal
+    handler, would be its end.)"""
+
+    def __init__(self) -> None:
+        self._left: list[int] = []
+
+    def next(self) -> int:
+        while not self._left:
+            self._left = [number for number in struct.unpack("<64Q", os.urandom(512)) if number]
+        return self._left.pop()
 
 
 class Link:
@@ -268,10 +184,10 @@ class Link:
         self.node_id, self.timeout_s = node_id, timeout_s
         self._idle, self._memory = idle, memory
         self.user, self.buffer, self.view, self.id = end.user, end.buffer, end.view, end.id
+        self._turn = threading.RLock()  # of whoever uses it
         self._closed = False
         self._others = set(end.regions)  # opened by earlier users of this end
-        self._calls = _numbers()
-        self._pending = False  # the last request may use the link's memory
+        self._calls = _Numbers()
         self._calling = 0  # the call that is waited for
         self._answer: bytes | None = None
         self._put_until_s = 0.0  # of the last message that went straight
@@ -282,29 +198,47 @@ class Link:
         Raises ConnectionEnded where the node offers none of that name, ConfigError where it can't be changed,
         AccessDenied.
         """
-        self._check()
-        known = self._end.regions.get((name, change))
-        if known is None:
-            if len(self._end.regions) >= REGIONS_MAX and self._others:
-                earlier = self._others.pop()
-                self.forget(*earlier, self._end.regions[earlier][0])
-            known = self._end.regions[name, change] = self._find(name, change)
-            return Region(self, name, change, known, sure=True)
-        self._others.discard((name, change))
-        return Region(self, name, change, known, sure=False)
+        with self.turn():
+            self._check()
+            known = self._end.regions.get((name, change))
+            if known is None:
+                if len(self._end.regions) >= REGIONS_MAX and self._others:
+                    self._forget_another()
+                known = self._end.regions[name, change] = self._found_or_given_way(name, change)
+                return Region(self, name, change, known, sure=True)
+            self._others.discard((name, change))
+            return Region(self, name, change, known, sure=False)
+
+    def _forget_another(self) -> None:
+        """One that an earlier user of this end has opened."""
+        earlier = self._others.pop()
+        self.forget(*earlier, self._end.regions[earlier][0])
+
+    def _found_or_given_way(self, name: str, change: bool) -> tuple[int, int, int]:
+        """What is kept for later, of links that are closed, gives way where it takes the last place."""
+        from spindle_core.links.user import WRONG
+
+        while True:
+            try:
+                return self._find(name, change)
+            except LinkError as error:
+                if WRONG[errno.ENOSPC] not in str(error):
+                    raise
+                if self._others:
+                    self._forget_another()
+                elif self._session.idle_links is None or not self._session.idle_links.give_up():
+                    raise
 
     def _find(self, name: str, change: bool) -> tuple[int, int, int]:
         from spindle_core.links.user import WRONG
 
-        raw = name.encode()
-        if not 1 <= len(raw) <= NAME_MAX:
-            raise ConfigError(f"a region's name of {len(raw)} bytes: must have between 1 and {NAME_MAX}")
+        raw = checked_name(name)
         cookie = self.begin()
         self.view[: len(raw)] = raw
-        self._pending = True
+        self.user.expect(cookie)
         self.user.find(len(raw), self.buffer, change=change, cookie=cookie)
         try:
-            handle = self._found()
+            handle = self._found(name)
         except LinkError as error:
             whose = f"region {name!r} of node {self.node_id}"
             if error.status == "nobody":
@@ -318,26 +252,37 @@ class Link:
             raise
         return handle, *_FOUND.unpack_from(self.view)
 
-    def _found(self) -> int:
+    def _found(self, name: str) -> int:
         """The handle of a region that was asked for, once it is there. To look for long keeps the node from a core that
         it may need, so it is done seldom where it was in vain (spins.pxd)."""
         end, before_s = self._end, time.monotonic()
         if end.skipped < end.to_skip:
             end.skipped += 1
-            return self._completed(None, before_s + self.timeout_s)
-        handle = self._completed(None, before_s + self.timeout_s, FIND_SPIN_S)
+            return self._completed(name, before_s + self.timeout_s)
+        handle = self._completed(name, before_s + self.timeout_s, FIND_SPIN_S)
         in_vain = time.monotonic() - before_s > FIND_SPIN_S
         end.skipped, end.to_skip = 0, min(2 * end.to_skip + 1, FIND_SKIPPED_MAX) if in_vain else 0
         return handle
 
     def forget(self, name: str, change: bool, handle: int) -> None:
         """Closes a region of this link. Raises LinkError."""
+        with self.turn():
+            self._check()
+            if self._end.regions.pop((name, change), None) is not None:
+                cookie = self.begin()
+                self.user.expect(cookie)
+                self.user.forget(handle, cookie=cookie)
+                self._completed(name, time.monotonic() + self.timeout_s)
+
+    def turn(self) -> threading.RLock:
+        """What one thread at a time has. Raises what keeps the link from being used: LinkError, NodeStopped."""
         self._check()
-        if self._end.regions.pop((name, change), None) is not None:
-            cookie = self.begin()
-            self._pending = True
-            self.user.forget(handle, cookie=cookie)
-            self._completed(None, time.monotonic() + self.timeout_s)
+        return self._turn
+
+    @property
+    def _pending(self) -> bool:
+        """The last request may use the link's memory yet."""
+        return self.user.on_way
 
     def _check(self) -> None:
         if self._closed:
@@ -369,11 +314,11 @@ class Link:
 
     def carry_out(self, region: Region | None = None) -> int:
         """Submits what was added last; returns what an atomic found, once it is done. LinkError, TimeoutError."""
-        self._pending = True
+        self.user.expect(self._end.cookie)
         self.user.submit()
         return self._completed(region, time.monotonic() + self.timeout_s, SPIN_S if region is not None else 0.0)
 
-    def _completed(self, region: Region | None, until_s: float, spin_s: float = 0.0) -> int:
+    def _completed(self, region: Region | str | None, until_s: float, spin_s: float = 0.0) -> int:
         while True:
             if (value := self._taken(region)) is not None:
                 return value
@@ -382,25 +327,26 @@ class Link:
             self._check()
             self._keep_messages()
 
-    def _taken(self, region: Region | None) -> int | None:
+    def _taken(self, region: Region | str | None) -> int | None:
         """What the last request has completed with, if it has. Raises LinkError."""
-        for cookie, status, value in self.user.take():
-            if cookie != self._end.cookie:
-                continue  # of one that nobody waits for any more
-            self._pending = False
-            if status == "done":
-                return int(value)
-            raise _failed(region, status, self.node_id, str(value))
-        return None
+        self.user.take()
+        if (outcome := self.user.outcome) is None:
+            return None
+        status, value = outcome
+        if status == "done":
+            return int(value)
+        raise _failed(region, status, self.node_id, str(value))
 
     def send(self, data: bytes, port: int = 0, *, to: int = 0, call: int = 0) -> None:
         """A message to a port of the node, or to the link `to` there; returns when the receiver has room for it and it
         lies there. Raises LinkError ("nobody" where nobody listens), TimeoutError where the receiver takes nothing."""
-        until_s = time.monotonic() + self.timeout_s
-        if port and not to and self._put(port, data, call, until_s) is not None:
-            return
-        self._submit_message(data, port, to, call)
-        self._completed(None, until_s)
+        check_port(port)
+        with self.turn():
+            until_s = time.monotonic() + self.timeout_s
+            if port and not to and self._put(port, data, call, until_s) is not None:
+                return
+            self._submit_message(data, port, to, call)
+            self._completed(None, until_s)
 
     def _submit_message(self, data: bytes, port: int, to: int, call: int) -> None:
         size = len(data) + HEAD.size
@@ -411,7 +357,7 @@ class Link:
         cookie = self.begin()
         self.view[: HEAD.size] = HEAD.pack(call)
         self.view[HEAD.size : size] = data
-        self._pending = True
+        self.user.expect(cookie)
         self.user.send(size, self.buffer, port=port, to=to, cookie=cookie)
 
     def _put(self, port: int, data: bytes, call: int, until_s: float) -> Duplex | None:
@@ -439,10 +385,16 @@ class Link:
 
     def call(self, port: int, data: bytes) -> bytes:
         """A message to a port, and the answer to it. Raises LinkError, TimeoutError."""
-        until_s = time.monotonic() + self.timeout_s
-        self._calling, self._answer = next(self._calls), None
-        if (duplex := self._put(port, data, self._calling, until_s)) is not None:
-            return self._answered(duplex, port, until_s)
+        check_port(port)
+        with self.turn():
+            until_s = time.monotonic() + self.timeout_s
+            self._calling, self._answer = self._calls.next(), None
+            if (duplex := self._put(port, data, self._calling, until_s)) is not None:
+                return self._answered(duplex, port, until_s)
+            return self._called(data, port, until_s)
+
+    def _called(self, data: bytes, port: int, until_s: float) -> bytes:
+        """Through the pools."""
         self._submit_message(data, port, 0, self._calling)
         asked = False  # whether anybody listens there still
         while True:  # one wait for both: that it was taken, and the answer
@@ -465,7 +417,7 @@ class Link:
     def _ask_who_listens(self, port: int) -> None:
         """By a message that is none, which no port keeps."""
         cookie = self.begin()
-        self._pending = True
+        self.user.expect(cookie)
         self.user.send(1, self.buffer, port=port, cookie=cookie)
 
     def _answered(self, duplex: Duplex, port: int, until_s: float) -> bytes:
@@ -496,14 +448,30 @@ class Link:
                 self._answer = data[HEAD.size :]
 
     def close(self) -> None:
-        """The next link to that node may have its place. Idempotent."""
-        if not self._closed:
-            if self._pending:
-                with contextlib.suppress(SpindleError, TimeoutError):  # a call's message, of which only the answer came
-                    self._completed(None, time.monotonic() + LAST_S)
-            self._closed = True
-            if self._idle is None or not self._idle.put(self.node_id, self._memory, self._end):
-                self._end.close()
+        """The next link to that node may have its place. Who waits with it on another thread raises LinkError.
+        Idempotent."""
+        if self._session._channel.ended:  # in a child of the program another thread has its turn for ever
+            self._close()
+            return
+        if not self._turn.acquire(blocking=False):
+            self._end.stop()
+            self._turn.acquire()
+        try:
+            self._close()
+        finally:
+            self._turn.release()
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        if self._pending:  # a call's message, of which only the answer came
+            try:
+                self._completed(None, time.monotonic() + LAST_S)
+            except (SpindleError, TimeoutError) as error:
+                give_way(error)
+        self._closed = True
+        if self._idle is None or not self._idle.put(self.node_id, self._memory, self._end):
+            self._end.close()
 
     def __enter__(self) -> Link:
         return self

@@ -2,16 +2,20 @@
 
 A message comes through the pools of the nodes, or straight from a program of the same host that talks much (a duplex).
 What a program sends comes in the order sent, also where it changes from the one to the other.
+
+Rules: one thread at a time receives, and one answers; others wait for their turn. Who is interrupted in the middle, as
+by a signal's handler that raises, loses no message.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import OrderedDict, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from spindle.errors import ConfigError, LinkError
+from spindle.errors import ConfigError, LinkError, give_way
 from spindle.links.duplexes import SPIN_S, Offered, port_key
 from spindle.links.link import HEAD, MESSAGE_MAX, TIMEOUT_S
 from spindle.pool.lives import node_of
@@ -20,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from spindle.client.session import Session
-    from spindle.links.link import Link, LinkEnd
+    from spindle.links.ends import LinkEnd
+    from spindle.links.link import Link
     from spindle_core.links.duplex import Duplex, Listening
 
 LINKS_FOR_ANSWERS_MAX = 64  # of a port, to nodes from which messages came
@@ -54,7 +59,10 @@ class Port:
     def __init__(self, session: Session, end: LinkEnd, port: int, open_link: Callable[[int], Link]) -> None:
         """`end` is bound to it; `open_link(node_id)` makes a link for answers."""
         self._session, self._end, self.port, self._open_link = session, end, port, open_link
-        self._waiting: deque[Message] = deque()
+        self._receiving, self._answers = threading.RLock(), threading.RLock()  # of whoever does so
+        # What has come, as LinkUser.messages() and Duplex.take_into() say it; what came straight is behind the rest.
+        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._straight: list[tuple[Any, ...]] = []
         self._answering: OrderedDict[int, Link] = OrderedDict()  # by life of the node
         self._listening: Listening | None = None  # once somebody has asked for a duplex
         self._callers: dict[Duplex, tuple[int, int]] = {}  # life of their node, and their link
@@ -64,15 +72,42 @@ class Port:
 
     def receive(self, timeout_s: float = TIMEOUT_S) -> Message | None:
         """The next message, or None after so long. Raises LinkError, NodeStopped."""
+        self._end.check_forked()
         until_s = time.monotonic() + timeout_s
-        while not self._waiting:
-            self._end.check()
-            self._take()
-            if self._waiting:
-                break
+        came: tuple[Any, ...] = ()
+        try:
+            with self._receiving:
+                while (message := self._next()) is None:
+                    if not self._wait(until_s):
+                        return None
+                came = self._waiting[0]
+                del self._waiting[0]
+        except BaseException:
+            if came:
+                self._waiting.appendleft(came)
+            raise
+        return message
+
+    def _next(self) -> Message | None:
+        """The first of those that wait, which stays there. What has no head is none: by that a caller asks whether
+        anybody listens here still."""
+        while self._waiting:
+            life, sender, data, *straight = self._waiting[0]
+            if straight:
+                return StraightMessage(data, node_of(life), sender, straight[0], life, straight[1])
+            if len(data) >= HEAD.size:
+                return Message(data[HEAD.size :], node_of(life), sender, HEAD.unpack_from(data)[0], life)
+            del self._waiting[0]
+        return None
+
+    def _wait(self, until_s: float) -> bool:
+        """Takes what has come, or waits for it; False: the time is over. Raises LinkError, NodeStopped."""
+        self._end.check()
+        self._take()
+        if not self._waiting:
             left_s = until_s - time.monotonic()
             if left_s <= 0:
-                return None
+                return False
             if self._offered.waits:
                 left_s = min(left_s, AGAIN_S)
             if self._listening is None:
@@ -80,37 +115,26 @@ class Port:
             else:
                 self._listening.wait(left_s, self._spin_s)
                 self._spin_s = 0.0
-        return self._waiting.popleft()
+        return True
 
     def _take(self) -> None:
         """What has come. What a sender put into the box before it went through a duplex is found after that: so the
-        duplexes are looked at first, and what was in the box comes first. What has no head is none: by that a caller
-        asks whether anybody listens here still."""
+        duplexes are looked at first, and what was in the box comes first."""
         if self._end.user.duplexes:
             self._offered.told()
         if self._offered.waits:
             self._take_duplexes()
-        straight = self._take_straight() if self._callers else ()
-        for life, sender, data in self._end.user.messages():
-            if len(data) >= HEAD.size:
-                call = HEAD.unpack_from(data)[0]
-                self._waiting.append(Message(data[HEAD.size :], node_of(life), sender, call, life))
-        self._waiting.extend(straight)
+        self._take_straight()
+        self._end.user.messages(self._waiting)
+        self._waiting += self._straight  # no signal's handler runs between these two: they call nothing
+        del self._straight[:]
 
-    def _take_straight(self) -> list[Message]:
-        found: list[Message] = []
-        for duplex, (life, sender) in list(self._callers.items()):
-            for _ in range(AT_ONCE_MAX):
-                if (came := duplex.take()) is None:
-                    break
-                found.append(StraightMessage(came[1], node_of(life), sender, came[0], life, duplex))
-            else:
-                continue
-            if duplex.over:
+    def _take_straight(self) -> None:
+        for duplex, caller in list(self._callers.items()):
+            if duplex.take_into(self._straight, caller, AT_ONCE_MAX) < AT_ONCE_MAX and duplex.over:
                 self._end_duplex(duplex)
-        if found:
+        if self._straight:
             self._spin_s = SPIN_S
-        return found
 
     def _take_duplexes(self) -> None:
         from spindle_core.links.duplex import Listening
@@ -141,6 +165,11 @@ class Port:
         TimeoutError where it takes nothing: then it is hardly waited for until it takes an answer again."""
         if not message.call:
             raise ConfigError("this message is no call: nobody waits for an answer to it")
+        self._end.check_forked()
+        with self._answers:
+            self._answer(message, data, timeout_s)
+
+    def _answer(self, message: Message, data: bytes, timeout_s: float) -> None:
         caller = message.duplex if isinstance(message, StraightMessage) else (message.life, message.sender)
         patience_s = min(timeout_s, DEAF_S) if caller in self._deaf else timeout_s
         try:
@@ -174,7 +203,8 @@ class Port:
         link.timeout_s = timeout_s
         try:
             link.send(data, to=message.sender, call=message.call)
-        except TimeoutError:
+        except TimeoutError as error:
+            give_way(error)
             self._answering.pop(message.life).close()
             return False
         return True
@@ -194,7 +224,19 @@ class Port:
         return True
 
     def close(self) -> None:
-        """Nobody listens there any more. Idempotent."""
+        """Nobody listens there any more. Who receives or answers on another thread raises LinkError. Idempotent."""
+        if self._session._channel.ended:  # in a child of the program another thread has its turn for ever
+            self._close()
+            return
+        self._end.stop()
+        if self._listening is not None:
+            self._listening.mark_gone()
+        for link in tuple(self._answering.values()):
+            link.close()
+        with self._receiving, self._answers:
+            self._close()
+
+    def _close(self) -> None:
         self._callers.clear()
         self._offered.close()
         if self._listening is not None:

@@ -1,14 +1,17 @@
 """Links as programs use them: those that they open, ports that they listen at, and regions that they offer.
 
-Rules: a link, a port or a region is for one thread at a time. What a program has open ends with its session.
+Rules: one thread at a time uses a link or a port; others wait for their turn. What a program has open ends with its
+session.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import ConfigError, LinkError, NoResources, shortage
-from spindle.links.link import SIZE_MAX, TIMEOUT_S, Idle, Link, LinkEnd, Region, check_host
+from spindle.links.ends import Idle, LinkEnd, check_host
+from spindle.links.link import SIZE_MAX, TIMEOUT_S, Link, Region, checked_name
 from spindle.links.port import Message, Port
 
 if TYPE_CHECKING:
@@ -33,6 +36,7 @@ class OfferedRegion:
         self._session, self.name, self._memory = session, name, memory
         self.view = memory.view()
         self.ended = False
+        self._within = False  # a `with`, which is to end it
 
     def end(self) -> None:
         """Nobody finds it from now on; who has found it may use it for a second. The memory stays this program's.
@@ -40,12 +44,25 @@ class OfferedRegion:
         from spindle.proto import attach_pb2 as pb
 
         if not self.ended:
-            self.ended = True
-            if not self._session._channel.ended:
-                self._session._channel.request(end_region=pb.EndRegion(name=self.name))
+            try:
+                if not self._session._channel.ended:
+                    self._session._channel.request(end_region=pb.EndRegion(name=self.name))
+                self.ended = True
+            finally:
+                if not self.ended and not self._session._channel.ended:  # interrupted, as by a signal
+                    self._session._channel.post_end_region(self.name)
+                self.ended = True
 
     def __enter__(self) -> OfferedRegion:
+        self._within = True
         return self
+
+    def __del__(self) -> None:
+        """Whoever left its `with` was interrupted before he could end it."""
+        if getattr(self, "_within", False) and not self.ended and not sys.is_finalizing():
+            self.ended = True
+            if not self._session._channel.ended:
+                self._session._channel.post_end_region(self.name)
 
     def __exit__(self, *_: object) -> None:
         self.end()
@@ -75,7 +92,11 @@ class Links:
         end = None if port else self._idle.take(node_id, memory)
         if end is None:
             end = self.new_end({"node_id": node_id, "port": port, "memory": memory})
-        return Link(self._session, end, node_id, timeout_s, None if port else self._idle, memory)
+        try:
+            return Link(self._session, end, node_id, timeout_s, None if port else self._idle, memory)
+        except BaseException:  # what a signal's handler raises
+            end.close()
+            raise
 
     def new_end(self, wanted: dict[str, Any]) -> LinkEnd:
         """One that the node makes. What is kept for later gives way where it takes the last place."""
@@ -90,7 +111,11 @@ class Links:
         """Takes what is sent to this port (1 to 65535) of the own node. Raises ConfigError where somebody listens there
         already, AccessDenied."""
         end = self.new_end({"node_id": 0, "port": in_range("port", port, 1, 65535), "memory": 1})
-        return Port(self._session, end, port, self.open)
+        try:
+            return Port(self._session, end, port, self.open)
+        except BaseException:  # what a signal's handler raises
+            end.close()
+            raise
 
     def offer(self, name: str, size: int, *, writer: int = 0, atomics: bool = False) -> OfferedRegion:
         """Memory of `size` bytes, zeros at first, that programs of all nodes may read; programs of the node `writer`
@@ -104,6 +129,7 @@ class Links:
         from spindle_core.memory import Mapping
 
         check_host(self._session)
+        checked_name(name)
         in_range("size", size, 1, SIZE_MAX)
         in_range("writer", writer, 0, 0xFFFFFFFF)
         _, frame = self._session._channel.request(offer_region=pb.OfferRegion(
@@ -111,9 +137,11 @@ class Links:
         try:
             with taken(frame, 1) as fds:
                 return OfferedRegion(self._session, name, Mapping.attach(fds.take(), writable=True))
-        except OSError as error:
-            self._session._channel.request(end_region=pb.EndRegion(name=name))
-            raise shortage(error, f"region {name!r}") or error from error
+        except BaseException as error:  # also what a signal's handler raises
+            self._session._channel.post_end_region(name)
+            if isinstance(error, OSError):
+                raise shortage(error, f"region {name!r}") or error from error
+            raise
 
 
 __all__ = ["Link", "LinkError", "Links", "Message", "OfferedRegion", "Port", "Region"]

@@ -31,10 +31,9 @@ def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ss
     if protocol == ssl.PROTOCOL_TLS_SERVER:
         context.num_tickets = 0  # a session that is resumed would show no certificate
     try:
-        context.load_verify_locations(cafile=authority)
-    except (ssl.SSLError, OSError) as error:
-        raise ConfigError(f"[network] authority = \"{authority}\": has no certificate that OpenSSL can read ({error}); "
-                          "it must be PEM") from None
+        load_authorities(authority, context)
+    except ValueError as error:
+        raise ConfigError(f"[network] authority = \"{authority}\": {error}") from None
 
     def password() -> str:
         raise ConfigError(f"[network] key = \"{key}\": needs a password, but a node starts by itself; take it off "
@@ -49,6 +48,15 @@ def _context(protocol: int, certificate: Path, key: Path, authority: Path) -> ss
         raise ConfigError(f"[network] certificate = \"{certificate}\", key = \"{key}\": OpenSSL can't read them "
                           f"({error}); they must be PEM") from None
     return context
+
+
+def load_authorities(path: Path, context: ssl.SSLContext | None = None) -> None:
+    """Has OpenSSL read a file with the certificates of authorities. Raises ValueError where it refuses any of them."""
+    try:
+        (context or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)).load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(f"has no certificate that OpenSSL can read, or one that is torn ({error}); it must be PEM, "
+                         "and each certificate begin on a line of its own") from None
 
 
 def show(client_context: ssl.SSLContext, server_context: ssl.SSLContext, mode: str, certificate: Path,

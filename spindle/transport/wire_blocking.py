@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from spindle.errors import ConnectionEnded, WireError
 from spindle.transport.frames import (
@@ -76,16 +76,30 @@ class BlockingConnection:
 
     def try_send(self, body: bytes, timeout_s: float = 1.0) -> bool:
         """Like send, but False at once while somebody else sends. For threads that must not wait for another."""
-        if not self._send_lock.acquire(blocking=False):
-            return False
-        try:
-            sent = self._send_all(self._seal(body, ()), (), timeout_s)
-        finally:
-            self._send_lock.release()
-        if not sent:
+        sent = self._unless_somebody_sends(lambda: self._send_all(self._seal(body, ()), (), timeout_s))
+        if sent is False:
             self.close()
             raise TimeoutError(f"{self.label} took no data for {timeout_s:g} s")
-        return True
+        return sent is not None
+
+    def _unless_somebody_sends(self, act: Callable[[], bool]) -> bool | None:
+        """Does this as who sends; None, and nothing is done, where somebody else does.
+
+        Handlers of signals run on the main thread. There one that raises behind acquire() would leave the lock taken
+        for good, and whoever sends waits for it: `with` is one step. So that thread may wait for one that was quicker
+        by a moment, which none may that receives.
+        """
+        if threading.current_thread() is threading.main_thread():
+            if self._send_lock.locked():
+                return None
+            with self._send_lock:
+                return act()
+        if not self._send_lock.acquire(blocking=False):
+            return None
+        try:
+            return act()
+        finally:
+            self._send_lock.release()
 
     def _seal(self, body: bytes, fds: Sequence[int]) -> bytes:
         if fds and not self._decoder.carries_fds:
@@ -103,15 +117,17 @@ class BlockingConnection:
 
     def _answer(self) -> None:
         """Sends what the stream wants to say; what it wants while somebody sends goes with the next frame."""
-        if self._stream is None or not self._send_lock.acquire(blocking=False):
+        stream = self._stream
+        if stream is None:
             return
-        try:
+
+        def answer() -> bool:
             with self._stream_lock:
-                data = self._stream.answer()
-            if not self._send_all(data, (), 1.0):
-                raise ConnectionEnded(f"{self.label} took no data for 1 s", clean=False)
-        finally:
-            self._send_lock.release()
+                data = stream.answer()
+            return self._send_all(data, (), 1.0)
+
+        if self._unless_somebody_sends(answer) is False:
+            raise ConnectionEnded(f"{self.label} took no data for 1 s", clean=False)
 
     def _send_all(self, data: bytes, fds: Sequence[int], timeout_s: float | None) -> bool:
         """False if nothing went for so long: a large frame takes its time on a slow line. Under the lock."""
@@ -205,12 +221,15 @@ class BlockingConnection:
 
     def _say_goodbye(self) -> None:
         """As far as it fits, and not in the middle of what another thread sends."""
-        if self._stream is None or not self._send_lock.acquire(blocking=False):
+        stream = self._stream
+        if stream is None:
             return
-        try:
+
+        def say_goodbye() -> bool:
             with self._stream_lock:
-                data = self._stream.goodbye()
+                data = stream.goodbye()
             with contextlib.suppress(OSError):
                 self._sock.send(data)
-        finally:
-            self._send_lock.release()
+            return True
+
+        self._unless_somebody_sends(say_goodbye)

@@ -14,6 +14,10 @@ cdef class LinkUser:
     cdef uint64_t filled         # requests that were added, submitted or not
     cdef uint64_t list_from      # the first of the list that is being made
     cdef uint64_t duplexes_taken
+    cdef uint64_t expected       # cookie of the request whose outcome is kept
+    cdef bint expects            # that one has yet to be submitted
+    cdef readonly bint on_way    # it was submitted, and take() has not come upon its completion
+    cdef readonly object outcome  # with what it has completed: (status name, value); None: it has not
     cdef bint gone               # its node has ended: nobody rings any more
     cdef uint32_t forks          # when it was made
 

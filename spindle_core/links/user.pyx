@@ -190,6 +190,8 @@ cdef class LinkUser:
         for k in range(self.list_from, self.filled):
             r = &self.user.requests[k & (LINK_REQUESTS_MAX - 1)]
             r.left = <uint32_t>(self.filled - 1 - k)
+            if self.expects and r.cookie == self.expected:
+                self.expects, self.on_way = False, True
         # SYNC POINT: submission. Pairs with serve(): the requests before the count.
         u64_store_release(&self.user.submitted, self.filled)
         self.list_from = self.filled
@@ -197,9 +199,16 @@ cdef class LinkUser:
             fence_store_load()
             ring_once(self.bell, self.bell_fd, &self.rung)
 
+    def expect(self, uint64_t cookie):
+        """Before the request with this cookie is submitted: whether it is `on_way`, and its `outcome`, are known from
+        then on by this end itself. So whoever is interrupted in the middle of submitting or taking, as by a signal, can
+        go on afterwards."""
+        self.expected, self.expects, self.on_way, self.outcome = cookie, True, False, None
+
     def drop(self):
         """Forgets the list that was being made."""
         self.filled = self.list_from
+        self.expects = False
 
     # ---- waiting ----
 
@@ -292,16 +301,19 @@ cdef class LinkUser:
             d = &self.pool.ring[taken & (LINK_DONES_MAX - 1)]
             value = WRONG[d.value] if d.status == LINK_WRONG else d.value
             found.append((d.cookie, STATUS_NAMES[d.status], value))
+            if self.on_way and d.cookie == self.expected:
+                self.on_way, self.outcome = False, (STATUS_NAMES[d.status], value)
             taken += 1
         u64_store_release(&self.user.dones_taken, taken)
         return found
 
-    def messages(self):
-        """Messages so far: [(node id, link id of the sender, bytes), ...]."""
+    def messages(self, into=None):
+        """Messages so far: [(node id, link id of the sender, bytes), ...]. `into`: what they are appended to, so that
+        who is interrupted before it has the result, as by a signal, has them all the same."""
         cdef uint64_t taken = u64_load_relaxed(&self.user.messages_taken), end = u64_load_acquire(&self.pool.messages)
         cdef uint64_t node, sender
         cdef int length
-        found = []
+        found = [] if into is None else into
         while (length := next_length(self.pool.box, LINK_BOX_SIZE, taken, end, LINK_BOX_SIZE)) >= 16:
             take_at(self.pool.box, LINK_BOX_SIZE, taken + HEAD_SIZE, <char *>&node, 8)
             take_at(self.pool.box, LINK_BOX_SIZE, taken + HEAD_SIZE + 8, <char *>&sender, 8)

@@ -5,6 +5,8 @@ Method: what it prints goes into a configuration, and `Trust.of` judges it.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import stat
 from pathlib import Path
@@ -155,3 +157,59 @@ def test_show_is_a_check(cli: Cli, tmp_path: Path) -> None:
             certificate, _ = site.files("node", site.node(1))
         result = cli("keys", "show", "--json", certificate)
         assert result.code == int(state != "valid") and result.json["certificates"][0]["state"] == state
+
+
+@pytest.mark.parametrize("whole", [0, 1])
+def test_a_full_disk_costs_no_key(cli: Cli, site: Path, monkeypatch: pytest.MonkeyPatch, whole: int) -> None:
+    """The pair that was to be replaced is there as before; of a new one nothing is, and a second attempt makes it."""
+    assert cli("keys", "node", site, "--id", 1).code == 0
+    before = {path.name: path.read_bytes() for path in site.iterdir()}
+
+    def no_room(fd: int) -> None:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    other = site.with_name("other")
+    for arguments, words in ((("node", site, "--id", 1, "--replace"), "node-1"), (("authority", other), "authority")):
+        left = whole
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", no_room)
+            made = cli("keys", *arguments)
+        assert made.code == 1 and re.search(
+            rf"/{words}\.(crt|key): can't be written: No space left on device\n", made.err), made
+    assert {path.name: path.read_bytes() for path in site.iterdir()} == before
+    assert list(other.iterdir()) == []
+    assert cli("keys", "authority", other).code == 0
+
+
+@pytest.mark.parametrize("lost", ["authority.crt", "authority.key"])
+def test_half_an_authority_is_no_reason_for_another_directory(cli: Cli, site: Path, lost: str) -> None:
+    (site / lost).unlink()
+    made = cli("keys", "authority", site)
+    assert made.code == 2 and "is there already, but not what belongs to it; put that beside it" in made.err
+
+
+def test_who_is_no_authority_signs_nothing(cli: Cli, site: Path) -> None:
+    """A node's certificate in its place: nobody would take what it signs."""
+    assert cli("keys", "node", site, "--id", 1).code == 0
+    for kind in ("crt", "key"):
+        (site / f"node-1.{kind}").replace(site / f"authority.{kind}")
+    made = cli("keys", "node", site, "--id", 2)
+    assert made.code == 2 and "is no authority's certificate" in made.err and "it is for node 1" in made.err
+
+
+def test_show_and_nodes_refuse_the_same_files(cli: Cli, site: Path) -> None:
+    """A second authority that was appended in part, or to a line that had no end."""
+    assert cli("keys", "node", site, "--id", 1).code == 0
+    whole = (site / "authority.crt").read_text()
+    for name, text in (("torn", whole + whole[:300]), ("glued", whole.rstrip() + whole)):
+        path = site / f"{name}.crt"
+        path.write_text(text)
+        shown = cli("keys", "show", path)
+        assert shown.code == 2 and "each certificate begin on a line of its own" in shown.err, shown
+        with pytest.raises(ConfigError, match="each certificate begin on a line of its own"):
+            Trust.of_certificates(site / "node-1.crt", site / "node-1.key", path)
+    (site / "both.crt").write_text(whole + whole)
+    assert cli("keys", "show", site / "both.crt").code == 0

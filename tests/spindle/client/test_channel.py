@@ -17,6 +17,7 @@ from spindle.errors import NoResources
 from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
 from spindle.transport.wire import BlockingConnection
+from tests.interrupts import interrupted_everywhere
 from tests.spindle.daemons import daemons
 from tests.spindle.node.test_shortage import descriptors, lowest_free
 from tests.spindle.stand_in import StandInNode
@@ -98,3 +99,45 @@ def test_a_node_that_does_not_read_ends_the_connection_in_time() -> None:
         assert conn.closed
         thread.join()
         theirs.close()
+
+
+def test_who_is_interrupted_in_sending_keeps_nobody_from_it() -> None:
+    """Goal: an exception of a signal's handler leaves nothing locked that others need for sending.
+    Method: interruptions at every place; after each, this thread and another one send."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        conn = BlockingConnection(ours)
+
+        def sends(_: object) -> None:
+            thread = threading.Thread(target=lambda: sent.append(conn.try_send(b"another")), daemon=True)
+            thread.start()
+            thread.join(10)
+            own = threading.Thread(target=conn.send, args=(b"and one",), daemon=True)  # so that it can be given up
+            own.start()
+            own.join(10)
+            assert not own.is_alive() and sent.pop() and not sent
+            theirs.recv(1 << 16)
+
+        sent: list[bool] = []
+        for send in (conn.try_send, conn.send):
+            assert interrupted_everywhere(lambda send=send: send(b"x"), sends) > 3  # type: ignore[misc]
+
+
+def test_what_a_request_has_opened_for_nobody_is_closed(runtime_dir: Path) -> None:
+    """Goal: who is interrupted while he waits for the node's answer leaves no reader or writer open.
+    Method: interruptions at every place of a request, which is repeated."""
+    with daemons(runtime_dir, 1), attach(runtime_dir=runtime_dir) as session, attach(runtime_dir=runtime_dir) as other:
+        session.declare_topic(TopicSpec("altitude"))
+        opened: list[int] = []
+
+        def act() -> None:
+            reply, frame = session._channel.request(open_writer=pb.OpenWriter(topic="altitude"))
+            opened.append(reply.writer.port)
+            frame.close_fds()
+            session._channel.post_close(opened[-1])
+
+        act()
+        assert interrupted_everywhere(act, lambda _: None) > 10
+        for port in opened:
+            session._channel.post_close(port)
+        wait_until(lambda: not other.topics()[0].senders)

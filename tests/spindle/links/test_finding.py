@@ -18,7 +18,7 @@ def looks(took_s: list[float]) -> list[bool]:
     now_s, looked = [0.0], []
     times = iter(took_s)
 
-    def completed(_region: None, until_s: float, spin_s: float = 0.0) -> int:
+    def completed(_region: str, until_s: float, spin_s: float = 0.0) -> int:
         assert until_s == now_s[0] + 5.0 and spin_s in (0.0, FIND_SPIN_S)
         looked.append(spin_s > 0)
         now_s[0] += next(times)
@@ -26,7 +26,7 @@ def looks(took_s: list[float]) -> list[bool]:
 
     link: Any = SimpleNamespace(_end=SimpleNamespace(skipped=0, to_skip=0), timeout_s=5.0, _completed=completed)
     with patch.object(links, "time", SimpleNamespace(monotonic=lambda: now_s[0])):
-        assert [Link._found(link) for _ in took_s] == list(range(1, len(took_s) + 1))
+        assert [Link._found(link, "x") for _ in took_s] == list(range(1, len(took_s) + 1))
     return looked
 
 

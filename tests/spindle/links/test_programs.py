@@ -6,6 +6,7 @@ import contextlib
 import gc
 import threading
 import weakref
+from array import array
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -71,6 +72,36 @@ def test_words_are_changed_by_atomics(sessions: Sessions, owner: int) -> None:
         assert first.fetch_add(8, 5) == 0 and second.fetch_add(8, -1) == 5
         assert first.compare_swap(8, 4, 1 << 63) == 4 and second.compare_swap(8, 4, 9) == 1 << 63
         assert int.from_bytes(words.view[8:16], "little") == 1 << 63
+
+
+@pytest.mark.parametrize("owner", [1, 2])
+@pytest.mark.parametrize("size", [1, 60, 5000])
+def test_a_region_is_as_large_as_was_wanted(sessions: Sessions, owner: int, size: int) -> None:
+    """No page more: who goes past its end is told so."""
+    name = f"{size} bytes of {owner}"
+    with Links(sessions[owner]).offer(name, size, atomics=True) as made, Links(sessions[1]).open(owner) as link:
+        sized = link.region(name, change=True)
+        assert len(made.view) == sized.size == size and sized.read(size - 1, 1) == bytes(1)
+        for past in (lambda: sized.read(size, 1), lambda: sized.read(size - 1, 2),
+                     lambda: sized.fetch_add(size // 8 * 8, 1)):
+            with pytest.raises(LinkError, match="goes beyond the region") as error:
+                past()
+            assert error.value.status == "wrong"
+
+
+def test_what_is_written_may_have_items_of_any_size(sessions: Sessions) -> None:
+    words = array("Q", [1, 2, 3])
+    with Links(sessions[2]).offer("items", 64, writer=1) as made, Links(sessions[1]).open(2) as link:
+        items = link.region("items", change=True)
+        items.write(8, memoryview(words))
+        assert bytes(made.view[8:32]) == words.tobytes() and bytes(made.view[32:]) == bytes(32)
+
+
+def test_a_name_that_is_no_text_is_refused(sessions: Sessions) -> None:
+    with Links(sessions[1]).open(2) as link:
+        for act in (lambda: Links(sessions[2]).offer("\udc80", 8), lambda: link.region("\udc80")):
+            with pytest.raises(ConfigError, match="is no text"):
+                act()
 
 
 def test_who_is_not_named_only_reads(sessions: Sessions) -> None:
