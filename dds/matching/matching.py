@@ -15,10 +15,10 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSNodeLost, translate
+from dds.exceptions import DDSException, DDSNodeLost, translate
 from dds.matching.announcing import Remote
 from dds.matching.consistency import inconsistency
 from dds.matching.directory import Directory
@@ -474,12 +474,24 @@ class Runtime:
         LocalWriters.forget(self.number)
 
 
-def change_members(members: Iterable[Any], before: Qos, following: Qos) -> None:
-    """The readers of a subscriber, or the writers of a publisher, go by its new Qos, and announce it."""
+def change_members(group: Any, following: Qos) -> None:
+    """A subscriber or publisher goes by its new Qos, and its readers or writers do, and announce it. Raises what the
+    first of them raises that can't; then all go by what they had."""
+    before, group._qos = group._qos, following
     changed = {one.__scope__ for one in following if before[one] != one}
-    if any(row.inherited == "group" or row.told_with == "group" for row in TABLE if row.scope in changed):
-        for member in members:
+    if not any(row.inherited == "group" or row.told_with == "group" for row in TABLE if row.scope in changed):
+        return
+    had: list[tuple[Any, Qos]] = []
+    try:
+        for member in group._living_children():
+            had.append((member, member._qos))
             member._apply_qos(member._qos + of_group(following))
+    except BaseException:
+        group._qos = before
+        for member, qos in had[:-1]:
+            with contextlib.suppress(DDSException):
+                member._apply_qos(qos)
+        raise
 
 
 def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Session], event: Event) -> None:

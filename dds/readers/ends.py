@@ -163,7 +163,7 @@ class Ends(Kept):
         if tag & DISPOSES and not tag & UNREGISTERS:
             instances.register(known, writer)  # also of what it has never written (DDS 1.4, 2.2.2.4.2.13)
         if self.standing.exclusive and tag & DISPOSES:
-            self.standing.owns(known, writer, inline.strength)  # whoever is stronger owns it from here on, and ends it
+            self.standing.owns(known, writer, inline)  # whoever is stronger owns it from here on, and ends it
         self._end_all([known], live, writer, tag)
         if tag & UNREGISTERS:
             self.standing.late(known, writer)

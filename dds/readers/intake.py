@@ -100,7 +100,13 @@ class Intake(Ends):
 
     def change(self, requested: Qos) -> None:
         """The reader goes by this Qos from now on. What has come before, and was let in, stays as it is."""
+        separation = self.standing.separation
         self.standing.change(requested)
+        if self.standing.separation != separation:
+            for instance in [self.single] if self.instances is None else list(self.instances.by_handle.values()):
+                if instance.withheld is not None:
+                    self._let_pass_in_time(instance)
+            self.pass_time()
         period = deadline_ns(requested)
         if self.deadlines is None or not period:
             self.deadlines = Deadlines(period) if period else None
@@ -336,8 +342,8 @@ class Intake(Ends):
     def _hear(self, payload: bytes, live: Message, writer: int) -> None:
         """What one writer says."""
         tag, inline = live.tag, NOTHING
-        if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
-            return
+        if (writer in self.blocked and not tag & FAREWELL) or (self.ignored is not None and self.ignored(writer)):
+            return  # what it has written before it was blocked ends with it all the same
         if tag & ANNOUNCES_QOS:
             try:
                 payload, inline = split(payload)
@@ -350,7 +356,10 @@ class Intake(Ends):
         if writer in self._lapsed:  # whatever it says, and to whom
             self._lapsed.discard(writer)
             self.on_lapse(writer, None if tag & FAREWELL else False)
-        if tag == REVIVES or not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
+        if tag == REVIVES:
+            return
+        if not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
+            self.standing.gone(writer)  # it writes to others now
             return
         if tag & ~ANNOUNCES_QOS == REGISTERS:
             self._register(payload, writer)
@@ -373,7 +382,7 @@ class Intake(Ends):
         if instance is None:
             self.filtered += 1
             return
-        if standing.exclusive and not standing.owns(instance, writer, inline.strength):
+        if standing.exclusive and not standing.owns(instance, writer, inline):
             self.filtered += 1
             if instances is not None:
                 instances.register(instance, writer)
@@ -483,18 +492,22 @@ class Intake(Ends):
         instance.withheld = entry
         self.filtered += withheld is not None
         if withheld is None:
-            passed = instance.passed
-            self._at(instance.passed_at + separation, lambda: self._let_pass(instance, passed))
+            self._let_pass_in_time(instance)
         return False
 
     def _has_passed(self, entry: Entry) -> None:
         entry.instance.passed = entry.live.source_timestamp
         entry.instance.passed_at = time.monotonic_ns()
 
+    def _let_pass_in_time(self, instance: Instance) -> None:
+        """Something of it is held back, until the time is over that the filter has at present."""
+        passed = instance.passed
+        self._at(instance.passed_at + self.standing.separation, lambda: self._let_pass(instance, passed))
+
     def _let_pass(self, instance: Instance, passed: int | None) -> None:
-        """Nothing came that took the place of the sample that was held back."""
-        entry = instance.withheld
-        if entry is not None and instance.passed == passed:
+        """Nothing came that took the place of the sample that was held back. Or the filter has another time since."""
+        entry, due_ns = instance.withheld, instance.passed_at + self.standing.separation
+        if entry is not None and instance.passed == passed and due_ns <= time.monotonic_ns():
             instance.withheld = None
             self.let_pass += 1
             self._has_passed(entry)

@@ -204,9 +204,10 @@ class ReaderCore(FastWay):
         self._fast, self._newest = free and not one_by_one, free and one_by_one
 
     def _block(self, handle: int) -> None:
-        """Samples of this writer are not for us. The Runtime calls it."""
+        """Samples of this writer are not for us, and it keeps no other from being heard. The Runtime calls it."""
         with self._lock:
             self._blocked.add(handle)
+            self._intake.standing.gone(handle)
             self._choose_way()
 
     def _unblock(self, handle: int) -> None:

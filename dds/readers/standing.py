@@ -11,6 +11,7 @@ A type without a key has one instance. Of two that are equally strong, the one w
 from __future__ import annotations
 
 from dds.internal import dds_infinity
+from dds.messages.inline_qos import InlineQos
 from dds.policy import policies
 from dds.policy.policies import partitions
 from dds.qos import Qos
@@ -32,6 +33,7 @@ class Standing:
         self.by_source = policies.by_source(requested)
         self.exclusive = policies.is_exclusive(requested)
         self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
+        self._written_to: dict[int, tuple[str, ...]] = {}  # publication handle of an owner -> its partitions
         self.change(requested)
 
     def change(self, requested: Qos) -> None:
@@ -41,6 +43,8 @@ class Standing:
         self._delay_no_writers, self._delay_disposed = policies.purge_delays_ns(requested)
         self._names = 0  # of partitions in there
         self._reached: dict[tuple[str, ...], bool] = {(): policies.partitions_meet((), self._partitions)}
+        for writer in [one for one, places in self._written_to.items() if not self.reaches(places)]:
+            self.gone(writer)  # whom this reader doesn't hear keeps no other from being heard
 
     def differs(self, requested: Qos) -> bool:
         """True if it would take in other samples with this."""
@@ -70,16 +74,17 @@ class Standing:
 
     # --- ownership
 
-    def owns(self, instance: Instance, writer: int, strength: int) -> bool:
-        """A writer of this strength has something to say about an instance: True if it is its owner, from now on if
-        need be."""
-        owner = instance.owner
+    def owns(self, instance: Instance, writer: int, inline: InlineQos) -> bool:
+        """A writer, with what it says of itself, has something to say about an instance: True if it is its owner, from
+        now on if need be."""
+        owner, strength = instance.owner, inline.strength
         if owner is not None and owner[1] != writer and (owner[0], -owner[1]) > (strength, -writer):
             return False
         if owner is None or owner[1] != writer:
             if owner is not None:
                 self._release(instance, owner[1])
             self._owned.setdefault(writer, {})[instance] = None
+        self._written_to[writer] = inline.partitions
         instance.owner = strength, writer
         return True
 
@@ -119,6 +124,7 @@ class Standing:
             owned.pop(instance, None)
             if not owned:
                 del self._owned[writer]
+                self._written_to.pop(writer, None)
 
 
 __all__ = ["Standing"]

@@ -20,8 +20,12 @@ from dds import (
     Policy,
     Publisher,
     Qos,
+    ReadCondition,
+    SampleState,
     Subscriber,
     Topic,
+    ViewState,
+    WaitSet,
     duration,
 )
 from dds.idl import IdlStruct
@@ -243,14 +247,40 @@ def test_lifespan(two_nodes):
     assert ends.send(b"stays") == [b"stays"]
 
 
-def test_time_based_filter(two_nodes):
-    ends = Ends(two_nodes)
+@pytest.mark.parametrize("data_type", [bytes, Track], ids=["keyless", "keyed"])
+def test_time_based_filter(two_nodes, data_type):
+    """What is held back when the filter goes, or becomes shorter, waits no longer than the filter says then."""
+    ends = Ends(two_nodes, data_type)
+    one = [b"%d" % n if data_type is bytes else Track(1, n) for n in range(9)]
     hour = duration(hours=1)
     ends.reader.set_qos(Qos(Policy.TimeBasedFilter(hour)))
-    assert ends.send(b"1", b"2", b"3") == [b"1"]
+    assert ends.send(one[1], one[2], one[3]) == [one[1]]
     ends.reader.set_qos(Qos(Policy.TimeBasedFilter(0)))
-    assert ends.send(b"4", b"5") == [b"4", b"5"]
-    assert ends.reader.get_sample_filtered_status().total_count >= 1
+    assert ends.reader.take(9) == [one[3]]
+    assert ends.send(one[4], one[5]) == [one[4], one[5]]
+    assert ends.reader.get_sample_filtered_status().total_count == 1
+    ends.reader.set_qos(Qos(Policy.TimeBasedFilter(hour)))
+    assert ends.send(one[6], one[7]) == []
+    waits = WaitSet(two_nodes[1])
+    waits.attach(ReadCondition(ends.reader, SampleState.NotRead | ViewState.Any | InstanceState.Any))
+    ends.reader.set_qos(Qos(Policy.TimeBasedFilter(20 * MS)))
+    assert waits.wait(LONG) == 1
+    assert ends.reader.take(9) == [one[7]]
+
+
+def test_a_time_based_filter_that_becomes_longer(participant):
+    """What is held back stays so for the new time. Method: the alarm of the shorter time rings meanwhile."""
+    topic = Topic(participant, "t", bytes)
+    reader = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(200 * MS)))
+    second = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(200 * MS)))
+    writer = DataWriter(participant, topic)
+    writer.write(b"1")
+    writer.write(b"2")
+    assert writer.wait_for_acks(LONG)
+    assert second.take(9) == reader.take(9) == [b"1"]
+    reader.set_qos(Qos(Policy.TimeBasedFilter(duration(hours=1))))
+    wait_until(lambda: second.take(9) == [b"2"])
+    assert reader.take(9) == []
 
 
 def test_autodispose(two_nodes):
