@@ -229,6 +229,19 @@ class Ends(Kept):
             self._forget_plans(instance)
         return forgotten
 
+    def displace(self) -> bool:
+        """Forget the instance of which nothing was kept for longest, and who owns it, in favour of another one; False
+        if something is kept of each."""
+        assert self.instances is not None
+        forgotten = self.instances.displace()
+        if forgotten is None:
+            return False
+        self.standing.over(forgotten)
+        self._forget_plans(forgotten)
+        if self.deadlines is not None:
+            self.deadlines.ended(forgotten.handle)
+        return True
+
     def _at(self, at_ns: int, what: Callable[[], None]) -> None:
         heapq.heappush(self._later, (at_ns, next(self._numbers), what))
 

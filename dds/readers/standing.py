@@ -74,11 +74,22 @@ class Standing:
 
     # --- ownership
 
+    def would_count(self, instance: Instance, writer: int, inline: InlineQos, source_ns: int) -> bool:
+        """True unless a sample of this writer, with this source timestamp, would be kept out as it comes."""
+        if self.exclusive and not self._may_own(instance, writer, inline.strength):
+            return False
+        return not self.by_source or instance.would_be_news(source_ns)
+
+    @staticmethod
+    def _may_own(instance: Instance, writer: int, strength: int) -> bool:
+        owner = instance.owner
+        return owner is None or owner[1] == writer or (owner[0], -owner[1]) <= (strength, -writer)
+
     def owns(self, instance: Instance, writer: int, inline: InlineQos) -> bool:
         """A writer, with what it says of itself, has something to say about an instance: True if it is its owner, from
         now on if need be."""
         owner, strength = instance.owner, inline.strength
-        if owner is not None and owner[1] != writer and (owner[0], -owner[1]) > (strength, -writer):
+        if not self._may_own(instance, writer, strength):
             return False
         if owner is None or owner[1] != writer:
             if owner is not None:
@@ -94,7 +105,7 @@ class Standing:
             self._release(instance, writer)
 
     def over(self, instance: Instance) -> None:
-        """The instance has neither life nor writers: whoever writes it next begins it anew."""
+        """The instance has neither life nor writers, or is forgotten: whoever writes it next begins it anew."""
         if instance.owner is not None:
             self._release(instance, instance.owner[1])
 
