@@ -151,13 +151,18 @@ class Ends(Kept):
             found = instances.find(key)
             if found is not None:
                 self.standing.late(found, writer)
+            self.standing.late_unseen(key, writer)
             return
         # A reader with a filter hears of the end of what it has heard of, others of any.
         known = instances.of(key) if tag & DISPOSES and self.content is None else instances.find(key)
-        if known is None:
+        if known is None or (known.is_over and self.content is not None):
+            if self.standing.exclusive and tag & DISPOSES:
+                self.standing.owns_unseen(key, writer, inline)
+            if tag & UNREGISTERS:
+                self.standing.late_unseen(key, writer)
             return
         if known.is_over:
-            if self.content is not None or not tag & DISPOSES:
+            if not tag & DISPOSES:
                 return
             known.begin_anew()
         if tag & DISPOSES and not tag & UNREGISTERS:

@@ -371,6 +371,9 @@ class Intake(Ends):
     def _sample(self, payload: bytes, live: Message, writer: int, inline: InlineQos) -> None:
         instances, standing = self.instances, self.standing
         try:
+            if self.content is not None and standing.exclusive and not self._is_owners(payload, writer, inline):
+                self.filtered += 1
+                return
             instance, sample = self._instance_of(payload)
         except NotOfType as error:
             self.refuse(error)
@@ -404,6 +407,19 @@ class Intake(Ends):
         if standing.separation and not self._is_apart(entry):
             return
         self._keep(entry)
+
+    def _is_owners(self, payload: bytes, writer: int, inline: InlineQos) -> bool:
+        """Of a reader with a filter, which has no say about who is heard: True if this writer is, of the instance of a
+        sample that the filter is yet to see. Raises NotOfType."""
+        sample, instances, standing = self._of_type(payload), self.instances, self.standing
+        if instances is None:
+            return standing.owns(self.single, writer, inline)
+        key = instances.key_of(sample)
+        known = instances.find(key)
+        if known is None or known.is_over:
+            return standing.owns_unseen(key, writer, inline)
+        instances.register(known, writer)
+        return standing.owns(known, writer, inline)
 
     def _register(self, payload: bytes, writer: int) -> None:
         """This writer has to do with the instance of a sample that has not counted."""
@@ -475,6 +491,8 @@ class Intake(Ends):
             if sample is None:
                 sample = self._of_type(payload)
             found = self.instances.of_payload(payload, sample)
+        if self.content is not None:
+            self.standing.seen(found)
         return found, sample
 
     # --- time

@@ -10,6 +10,8 @@ A type without a key has one instance. Of two that are equally strong, the one w
 
 from __future__ import annotations
 
+from typing import Any
+
 from dds.internal import dds_infinity
 from dds.messages.inline_qos import InlineQos
 from dds.policy import policies
@@ -34,6 +36,7 @@ class Standing:
         self.exclusive = policies.is_exclusive(requested)
         self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
         self._written_to: dict[int, tuple[str, ...]] = {}  # publication handle of an owner -> its partitions
+        self._unseen: dict[Any, Instance] = {}  # by key: owned ones that the reader's filter let nothing pass of
         self.change(requested)
 
     def change(self, requested: Qos) -> None:
@@ -99,20 +102,44 @@ class Standing:
         instance.owner = strength, writer
         return True
 
+    # Of an instance of which a filter has let nothing pass the reader doesn't know, but who owns it.
+
+    def owns_unseen(self, key: Any, writer: int, inline: InlineQos) -> bool:
+        """As owns()."""
+        found = self._unseen.get(key)
+        if found is None:
+            found = self._unseen[key] = Instance(key, 0)
+        return self.owns(found, writer, inline)
+
+    def late_unseen(self, key: Any, writer: int) -> None:
+        """As late()."""
+        found = self._unseen.get(key)
+        if found is not None:
+            self.late(found, writer)
+
+    def seen(self, instance: Instance) -> None:
+        """The reader knows this instance from now on, and its owner is the one that it had before."""
+        before = self._unseen.get(instance.key)
+        if before is not None and before.owner is not None:
+            strength, writer = before.owner
+            places = self._written_to[writer]
+            self._free(before, writer)
+            self.owns(instance, writer, InlineQos(strength=strength, partitions=places))
+
     def late(self, instance: Instance, writer: int) -> None:
         """This writer doesn't own the instance any more, if it did, until it writes again."""
         if instance.owner is not None and instance.owner[1] == writer:
-            self._release(instance, writer)
+            self._free(instance, writer)
 
     def over(self, instance: Instance) -> None:
         """The instance has neither life nor writers, or is forgotten: whoever writes it next begins it anew."""
         if instance.owner is not None:
-            self._release(instance, instance.owner[1])
+            self._free(instance, instance.owner[1])
 
     def gone(self, writer: int) -> None:
         """As late(), of all that it owns."""
         for instance in list(self._owned.get(writer, ())):
-            self._release(instance, writer)
+            self._free(instance, writer)
 
     def owners(self) -> list[int]:
         """Publication handles of all that own anything."""
@@ -127,6 +154,12 @@ class Standing:
         """As gone(), of all writers of a node."""
         for writer in [one for one in self._owned if one >> 16 == node_id]:
             self.gone(writer)
+
+    def _free(self, instance: Instance, writer: int) -> None:
+        """Nobody owns it any more."""
+        self._release(instance, writer)
+        if self._unseen.get(instance.key) is instance:
+            del self._unseen[instance.key]
 
     def _release(self, instance: Instance, writer: int) -> None:
         instance.owner = None
