@@ -342,7 +342,15 @@ class Intake(Ends):
     def _hear(self, payload: bytes, live: Message, writer: int) -> None:
         """What one writer says."""
         tag, inline = live.tag, NOTHING
-        if (writer in self.blocked and not tag & FAREWELL) or (self.ignored is not None and self.ignored(writer)):
+        if self.ignored is not None and self.ignored(writer):
+            return
+        if tag & LAPSES and tag != REVIVES:
+            self._lapse(live, writer)
+            return
+        if writer in self._lapsed:  # whatever it says, and to whom
+            self._lapsed.discard(writer)
+            self.on_lapse(writer, None if tag & FAREWELL else False)
+        if writer in self.blocked and not tag & FAREWELL:
             return  # what it has written before it was blocked ends with it all the same
         if tag & ANNOUNCES_QOS:
             try:
@@ -350,12 +358,6 @@ class Intake(Ends):
             except ValueError as error:
                 self.refuse(error)
                 return
-        if tag & LAPSES and tag != REVIVES:
-            self._lapse(live, writer)
-            return
-        if writer in self._lapsed:  # whatever it says, and to whom
-            self._lapsed.discard(writer)
-            self.on_lapse(writer, None if tag & FAREWELL else False)
         if tag == REVIVES:
             return
         if not (tag & FAREWELL or self.standing.reaches(inline.partitions)):

@@ -155,7 +155,7 @@ class ReaderCore(FastWay):
         self._matches = Matches(self, topic, False, self._qos, type_of(self._codec), channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._intake.on_group = functools.partial(_group_begun, weakref.ref(self))
-        self._intake.is_there = self._matches.has
+        self._intake.is_there = self._matches.knows
         if self._keyed:
             self._intake.limits = ReaderLimits.of(self._qos, self._depth)
             if self._intake.limits is not None and channel is not None:
@@ -214,7 +214,6 @@ class ReaderCore(FastWay):
         with self._lock:
             self._blocked.discard(handle)
             self._choose_way()
-        self._forget_lapse(handle)
 
     def _forget_lapse(self, handle: int) -> None:
         if self._intake.has_lapsed(handle):
