@@ -5,6 +5,7 @@ refused, and nothing changes then. Method: a test for each policy, with both end
 against the table.
 """
 
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -135,6 +136,27 @@ def test_data_reaches_whoever_is_matched(two_nodes):
     wait_until(lambda: Policy.Userdata(b"reader") in ends.writer.get_matched_subscription_data(handle).qos)
     assert ends.writer.get_publication_matched_status().total_count == 1  # nobody was matched anew for that
     assert ends.reader.get_subscription_matched_status().total_count == 1
+
+
+def test_threads_that_change_different_policies_at_once(two_nodes):
+    """Each finds its own changed in the end, at the entity and at whoever is told: none goes back to what it was."""
+    ends = Ends(two_nodes)
+    steps = 40
+
+    def change(entity, policy):
+        return threading.Thread(target=lambda: [entity.set_qos(Qos(policy(step + 1))) for step in range(steps)])
+
+    threads = [change(ends.writer, lambda n: Policy.Userdata(b"%d" % n)), change(ends.writer, Policy.OwnershipStrength),
+               change(ends.publisher, lambda n: Policy.Groupdata(b"%d" % n)),
+               change(ends.topics[0], lambda n: Policy.Topicdata(b"%d" % n))]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    wanted = [Policy.Userdata(b"40"), Policy.OwnershipStrength(40)]
+    assert all(one in ends.writer.get_qos() for one in wanted)
+    told = [*wanted, Policy.Groupdata(b"40"), Policy.Topicdata(b"40")]
+    wait_until(lambda: all(one in ends.told() for one in told))
 
 
 def test_partitions_of_groups(two_nodes):
