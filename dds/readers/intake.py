@@ -109,8 +109,11 @@ class Intake(Ends):
             self.pass_time()
         period = deadline_ns(requested)
         if self.deadlines is None or not period:
-            self.deadlines = Deadlines(period) if period else None
-            self.arrivals.begin_at(time.monotonic_ns())
+            self.deadlines = deadlines = Deadlines(period) if period else None
+            self.arrivals.begin_at(now_ns := time.monotonic_ns())
+            if deadlines is not None:
+                for instance in self._known_alive():
+                    deadlines.written(instance.handle, now_ns)
         else:
             self.deadlines.change(period)
         self._purges.clear()
@@ -120,6 +123,12 @@ class Intake(Ends):
         for instance in list(self.instances.by_handle.values()) if self.instances is not None else ():
             if instance.state != InstanceState.Alive:
                 self._purge_later(instance)
+
+    def _known_alive(self) -> list[Instance]:
+        """Those of which something has come, and nothing says that they have ended."""
+        if self.instances is None:
+            return [self.single] if self.source.index else []
+        return [one for one in list(self.instances.by_handle.values()) if one.state == InstanceState.Alive]
 
     # --- coming in
 

@@ -31,6 +31,7 @@ from dds import (
 )
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
+from dds.messages.operations import KEYLESS_HANDLE
 from dds.policy.table import TABLE, number_of, row_of
 from tests.dds.test_qos import ALL
 from tests.dds.test_sub import LONG
@@ -219,7 +220,7 @@ def test_what_is_offered_decides_anew(two_nodes, policy, worse, better):
 
 
 def test_deadlines_of_both_ends(two_nodes):
-    """A period that is set anew is watched from the next sample on, one that becomes shorter from the last one."""
+    """A period that a writer sets anew is watched from its next sample on, one that becomes shorter from the last."""
     ends = Ends(two_nodes, Track)
     ends.writer.set_qos(Qos(Policy.Deadline(duration(seconds=1000))))
     ends.reader.set_qos(Qos(Policy.Deadline(duration(seconds=1000))))
@@ -235,6 +236,32 @@ def test_deadlines_of_both_ends(two_nodes):
     ends.send(Track(1))
     assert ends.writer.get_offered_deadline_missed_status().total_count_change == 0
     assert ends.reader.get_requested_deadline_missed_status().total_count_change == 0
+
+
+@pytest.mark.parametrize("data_type", [bytes, Track], ids=["keyless", "keyed"])
+def test_a_reader_that_sets_a_deadline_misses_what_is_silent_already(participant, data_type):
+    """Also what it took from the log without a look at each; not what has ended, nor what has never come."""
+    topic = Topic(participant, "t", data_type)
+    reader, silent = DataReader(participant, topic), DataReader(participant, Topic(participant, "other", data_type))
+    writer, period = DataWriter(participant, topic, qos=Qos(Policy.Deadline(MS))), Qos(Policy.Deadline(20 * MS))
+    samples = [b"1"] if data_type is bytes else [Track(1), Track(2)]
+    for one in samples:
+        writer.write(one)
+    assert writer.wait_for_acks(LONG) and reader.take(9) == samples
+    if data_type is Track:
+        writer.dispose(Track(2))
+        assert writer.wait_for_acks(LONG) and len(reader.take(9)) == 1
+    silent.set_qos(period)
+    reader.set_qos(period)
+    missed = set()
+    for _ in range(4):
+        wait_until(lambda: reader.get_requested_deadline_missed_status().total_count_change)
+        missed.add(reader.get_requested_deadline_missed_status().last_instance_handle)
+    assert missed == {KEYLESS_HANDLE if data_type is bytes else writer.lookup_instance(Track(1))}
+    assert silent.get_requested_deadline_missed_status().total_count == 0
+    reader.set_qos(Qos(Policy.Deadline(duration(infinite=True))))
+    reader.get_requested_deadline_missed_status()
+    assert reader.get_requested_deadline_missed_status().total_count_change == 0
 
 
 def test_strength(two_nodes):
