@@ -111,7 +111,7 @@ async def async_get_types_for_typeid(participant: Participant, type_id: TypeIden
 
 def get_types_for_topic(participant: Participant, topic_name: str) -> list[TopicType]:
     """The types that readers and writers of a topic have now, that of most of them first; behind these, types of what
-    the topic keeps, whose writers have gone. [] if nobody says any.
+    the topic keeps, whose writers have gone, the newest first. [] if nobody says any.
 
     If nobody has the topic open who says its type, and it keeps history, the participant's node becomes a member of it
     for a moment, to look what that is of.
@@ -132,7 +132,7 @@ def types_of(session: Session, topic_name: str, within: str = "", look_inside: b
                      if channel is not None and channel.topic == within]
     for one in _announced(endpoints):
         counts.setdefault((one.kind, one.identifier), []).append(one)
-    for one in _kept(session, topic_name, within, look_inside and not counts):
+    for one in reversed(list(_kept(session, topic_name, within, look_inside and not counts))):
         counts.setdefault((one.kind, one.identifier), [])
         gone.setdefault((one.kind, one.identifier), one)
     found = []

@@ -45,6 +45,8 @@ class Entity:
     _open = False
     _enabled = True
     _given = True  # what it is in was made by the program
+    _is_grouped = False  # it goes by the Qos of what it is in, too
+    _changing: threading.RLock
     _has_factory = False  # whether it is enabled at once is said by what it is made in
     _closer: Callable[[], None] | None = None  # gives back what the entity holds; doesn't know the entity
     _ref = 0
@@ -69,6 +71,8 @@ class Entity:
         self._ref = next(_refs)
         self._parent = parent
         self._qos = qos
+        # Who changes a Qos has this: readers and writers go by that of their group, too, and share it.
+        self._changing = parent._changing if parent is not None and self._is_grouped else threading.RLock()
         self._listener = None if listener is None else listener.copy()
         self._children_refs: list[weakref.ref[Entity]] = []
         self._changed = 0
@@ -275,9 +279,10 @@ class Entity:
         Raises DDSException (IMMUTABLE_POLICY) for others, and as creating the entity does; nothing is changed then.
         """
         me = self._real()
-        following = policies.changed(type(me)._kind, me._qos, qos, me._limited_qos, me._enabled)
-        if following != me._qos:
-            me._change_qos(following, qos)
+        with me._changing:
+            following = policies.changed(type(me)._kind, me._qos, qos, me._limited_qos, me._enabled)
+            if following != me._qos:
+                me._change_qos(following, qos)
 
     def _change_qos(self, following: Qos, said: Qos) -> None:
         """For subclasses: go by `following` from now on, in which what a program has `said` is new."""
@@ -435,6 +440,7 @@ class Endpoint(Entity):
     _given  the group was made by the program, not by the endpoint for itself
     """
 
+    _is_grouped = True
     _group_kind: str
     _own: Qos
     _given: bool
@@ -455,7 +461,8 @@ class Endpoint(Entity):
 
     def _topic_changed(self, topic: Entity) -> None:
         if topic is self._topic:
-            self._apply_qos(self._qos)
+            with self._changing:
+                self._apply_qos(self._qos)
 
 
 class StatusCondition(Entity):

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from dds.exceptions import DDSException
+
+S = TypeVar("S")
 
 
 class SampleState:
@@ -107,6 +111,21 @@ class Status:
             if field.name.endswith("_change"):
                 setattr(self, field.name, 0)
         return copy
+
+
+def while_disabled(unchanged: Callable[[], S]) -> Callable[[Callable[[Any], S]], Callable[[Any], S]]:
+    """Of a method that reads a status: a disabled entity has `unchanged()`, for its status never changes (DDS 1.4,
+    2.2.2.1.1.7)."""
+    def decorate(read: Callable[[Any], S]) -> Callable[[Any], S]:
+        @functools.wraps(read)
+        def read_enabled(entity: Any) -> S:
+            if entity._open and not entity._enabled:
+                return unchanged()
+            return read(entity)
+
+        return read_enabled
+
+    return decorate
 
 
 class InconsistentTopicStatus(Status):

@@ -71,8 +71,7 @@ class Subscriber(Entity):
         return self.get_subscriber()
 
     def _change_qos(self, following: Qos, said: Qos) -> None:
-        before, self._qos = self._qos, following
-        change_members(self._living_children(), before, following)
+        change_members(self, following)
 
     def notify_readers(self) -> None:
         """Call on_data_available for every reader with unread samples. DDS 1.4, 2.2.2.5.2.10."""

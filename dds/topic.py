@@ -30,7 +30,7 @@ from dds.messages.inline_qos import ROOM
 from dds.messages.operations import DEPARTURE, effects, presences, ranks, timing
 from dds.policy import policies, table
 from dds.qos import Policy, Qos, TopicQos
-from dds.status import DDSStatus, InconsistentTopicStatus
+from dds.status import DDSStatus, InconsistentTopicStatus, while_disabled
 from spindle.errors import ConfigError, SpindleError
 from spindle.group.endpoints import TOPIC
 from spindle.group.topics import SLOT_OF_TYPE_MAX, check_name
@@ -414,6 +414,7 @@ class Topic(Entity, Generic[T]):
     def set_c_topic_filter(self, c_callable: object) -> None:
         unsupported("a filter in C", "use set_topic_filter()")
 
+    @while_disabled(InconsistentTopicStatus)
     def get_inconsistent_topic_status(self) -> InconsistentTopicStatus:
         """Readers and writers in the group whose types this Topic's own don't go with; each counts once."""
         self._check_open()

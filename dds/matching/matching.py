@@ -15,10 +15,10 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dds.exceptions import DDSNodeLost, translate
+from dds.exceptions import DDSException, DDSNodeLost, translate
 from dds.matching.announcing import Remote
 from dds.matching.consistency import inconsistency
 from dds.matching.directory import Directory
@@ -71,6 +71,7 @@ class Matches:
         self.channel = channel
         self.matched: dict[bytes, Remote] = {}
         self.incompatible: dict[bytes, Remote] = {}
+        self._parted: dict[bytes, int] = {}  # guids of others with which we have nothing to do -> handles
         self.status: Any = PublicationMatchedStatus() if is_writer else SubscriptionMatchedStatus()
         self.incompatible_status = IncompatibleQosStatus()
         self.liveliness_status = LivelinessChangedStatus()
@@ -93,8 +94,12 @@ class Matches:
         if (obstacle or difference) and remote.guid in self.incompatible:
             self.incompatible[remote.guid] = remote
             return
-        self.forget(remote.guid)
+        is_new = not any(remote.guid in known for known in (self.matched, self.incompatible, self._parted))
+        self._leave(remote.guid, is_over=False)
+        if not self.is_writer and is_new:
+            entity._forget_lapse(remote.handle)  # type: ignore[attr-defined]  # an earlier writer's number may come again
         if obstacle is None:
+            self._parted[remote.guid] = remote.handle
             if not self.is_writer:
                 entity._unblock(remote.handle)  # type: ignore[attr-defined]  # what it writes says whom it is for
         elif difference:
@@ -109,7 +114,7 @@ class Matches:
             entity._note("on_offered_incompatible_qos" if self.is_writer else "on_requested_incompatible_qos")
         else:
             if not self.is_writer:
-                entity._unblock(remote.handle)  # type: ignore[attr-defined]  # an earlier writer's number may come again
+                entity._unblock(remote.handle)  # type: ignore[attr-defined]
             self.matched[remote.guid] = remote
             self.status.count()
             self._count_current(entity, remote, 1)
@@ -135,27 +140,34 @@ class Matches:
         return difference or ("the types differ" if self.channel != remote.channel else "")
 
     def forget(self, guid: bytes) -> None:
-        """The endpoint is closed, or has changed. An incompatible writer that is closed stays blocked: what it has
-        written may not have been read."""
+        """The endpoint is closed. An incompatible writer that is closed stays blocked: what it has written may not have
+        been read."""
+        self._leave(guid, is_over=True)
+
+    def _leave(self, guid: bytes, is_over: bool) -> None:
+        """The endpoint is closed, or has changed: then what the order has said of its lease still holds."""
         entity = self.entity()
-        self.incompatible.pop(guid, None)
+        apart, parted = self.incompatible.pop(guid, None), self._parted.pop(guid, None)
         remote = self.matched.pop(guid, None)
         if remote is not None and entity is not None:
-            self._count_current(entity, remote, -1)
-            if not self.is_writer:
-                entity._forget_lapse(remote.handle)  # type: ignore[attr-defined]
+            self._count_current(entity, remote, -1, is_over)
+        handle = remote.handle if remote is not None else apart.handle if apart is not None else parted
+        if is_over and handle is not None and entity is not None and not self.is_writer:
+            entity._forget_lapse(handle)  # type: ignore[attr-defined]
 
     def forget_all(self) -> None:
         """The node is gone. Incompatible writers stay blocked: their samples may wait in the log that it has left."""
         entity = self.entity()
         self.incompatible.clear()
+        self._parted.clear()
         matched = list(self.matched.values())
         self.matched.clear()
         if entity is not None:
             for remote in matched:
                 self._count_current(entity, remote, -1)
+        self._not_alive.clear()
 
-    def _count_current(self, entity: AnEntity, remote: Remote, change: int) -> None:
+    def _count_current(self, entity: AnEntity, remote: Remote, change: int, is_over: bool = True) -> None:
         self.status.current_count += change
         self.status.current_count_change += change
         if self.is_writer:
@@ -166,7 +178,7 @@ class Matches:
             with self._counting:
                 lapsed = remote.handle in self._not_alive
                 self._count_liveliness(remote.handle, 0 if lapsed else change, change if lapsed else 0)
-                if change < 0:
+                if change < 0 and is_over:
                     self._not_alive.discard(remote.handle)
             entity._note("on_subscription_matched")
             entity._note("on_liveliness_changed")
@@ -174,6 +186,11 @@ class Matches:
     def has(self, handle: int) -> bool:
         """True if an endpoint with this handle is matched."""
         return any(one.handle == handle for one in list(self.matched.values()))
+
+    def knows(self, handle: int) -> bool:
+        """True if an endpoint with this handle is there, whether it is matched or not."""
+        return self.has(handle) or any(one.handle == handle for one in list(self.incompatible.values())) or (
+            handle in list(self._parted.values()))
 
     def lapsed(self, writer: int, lapsed: bool | None) -> None:
         """The lease of the writer with this handle has run out, or it lives again; None: it has ended, in whatever
@@ -474,12 +491,24 @@ class Runtime:
         LocalWriters.forget(self.number)
 
 
-def change_members(members: Iterable[Any], before: Qos, following: Qos) -> None:
-    """The readers of a subscriber, or the writers of a publisher, go by its new Qos, and announce it."""
+def change_members(group: Any, following: Qos) -> None:
+    """A subscriber or publisher goes by its new Qos, and its readers or writers do, and announce it. Raises what the
+    first of them raises that can't; then all go by what they had."""
+    before, group._qos = group._qos, following
     changed = {one.__scope__ for one in following if before[one] != one}
-    if any(row.inherited == "group" or row.told_with == "group" for row in TABLE if row.scope in changed):
-        for member in members:
+    if not any(row.inherited == "group" or row.told_with == "group" for row in TABLE if row.scope in changed):
+        return
+    had: list[tuple[Any, Qos]] = []
+    try:
+        for member in group._living_children():
+            had.append((member, member._qos))
             member._apply_qos(member._qos + of_group(following))
+    except BaseException:
+        group._qos = before
+        for member, qos in had[:-1]:
+            with contextlib.suppress(DDSException):
+                member._apply_qos(qos)
+        raise
 
 
 def _on_event(runtime_ref: weakref.ref[Runtime], session_ref: weakref.ref[Session], event: Event) -> None:

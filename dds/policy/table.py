@@ -219,7 +219,8 @@ TABLE: tuple[Row, ...] = (
         "it itself",
         inherited="group", fits=_presents),
     Row("Deadline", _ENDS, 4,
-        "both ends count the periods in which an instance got no sample. Listeners and wait sets hear of it at most "
+        "both ends count the periods in which an instance got no sample. Where no deadline was set before, a reader "
+        "counts from then on, a writer from its next sample on. Listeners and wait sets hear of it at most "
         "each millisecond, of periods below that each 10 ms, and of several periods at once where thousands of "
         "instances are late",
         inherited="topic",

@@ -151,19 +151,24 @@ class Ends(Kept):
             found = instances.find(key)
             if found is not None:
                 self.standing.late(found, writer)
+            self.standing.late_unseen(key, writer)
             return
         # A reader with a filter hears of the end of what it has heard of, others of any.
         known = instances.of(key) if tag & DISPOSES and self.content is None else instances.find(key)
-        if known is None:
+        if known is None or (known.is_over and self.content is not None):
+            if self.standing.exclusive and tag & DISPOSES:
+                self.standing.owns_unseen(key, writer, inline)
+            if tag & UNREGISTERS:
+                self.standing.late_unseen(key, writer)
             return
         if known.is_over:
-            if self.content is not None or not tag & DISPOSES:
+            if not tag & DISPOSES:
                 return
             known.begin_anew()
         if tag & DISPOSES and not tag & UNREGISTERS:
             instances.register(known, writer)  # also of what it has never written (DDS 1.4, 2.2.2.4.2.13)
         if self.standing.exclusive and tag & DISPOSES:
-            self.standing.owns(known, writer, inline.strength)  # whoever is stronger owns it from here on, and ends it
+            self.standing.owns(known, writer, inline)  # whoever is stronger owns it from here on, and ends it
         self._end_all([known], live, writer, tag)
         if tag & UNREGISTERS:
             self.standing.late(known, writer)
@@ -228,6 +233,19 @@ class Ends(Kept):
         if forgotten:
             self._forget_plans(instance)
         return forgotten
+
+    def displace(self) -> bool:
+        """Forget the instance of which nothing was kept for longest, and who owns it, in favour of another one; False
+        if something is kept of each."""
+        assert self.instances is not None
+        forgotten = self.instances.displace()
+        if forgotten is None:
+            return False
+        self.standing.over(forgotten)
+        self._forget_plans(forgotten)
+        if self.deadlines is not None:
+            self.deadlines.ended(forgotten.handle)
+        return True
 
     def _at(self, at_ns: int, what: Callable[[], None]) -> None:
         heapq.heappush(self._later, (at_ns, next(self._numbers), what))

@@ -65,9 +65,13 @@ class Instance(Keyed):
         self.newest = 0
         self.passed = None
 
-    def has_news(self, source_ns: int) -> bool:
+    def would_be_news(self, source_ns: int) -> bool:
         """True unless something came before that was written later, as the sources say."""
-        if source_ns < self.newest and not self.is_over:
+        return source_ns >= self.newest or self.is_over
+
+    def has_news(self, source_ns: int) -> bool:
+        """The same, of something that comes now."""
+        if not self.would_be_news(source_ns):
             return False
         self.newest = source_ns
         return True
@@ -197,18 +201,18 @@ class Instances:
                 instance.state = InstanceState.NotAliveNoWriters
         return instance.state != before
 
-    def displace(self) -> bool:
-        """Forget the instance of which nothing is kept for longest, alive or not; False if there is none."""
-        found = next((one for one in self.by_handle.values() if not one.kept), None)
+    def displace(self) -> Instance | None:
+        """Forget the instance of which nothing is kept for longest, alive or not; None if there is none."""
+        found = next((one for one in self.by_handle.values() if not one.kept and one.withheld is None), None)
         if found is None:
-            return False
+            return None
         for writer in [one for one, registered in self._registered.items() if found in registered]:
             self._registered[writer].pop(found)
             if not self._registered[writer]:
                 del self._registered[writer]
         found.unsettle()
         self._forget(found)
-        return True
+        return found
 
     def forget_if_over(self, instance: Instance) -> bool:
         """Call it when nothing of the instance is kept any more, or it has lost a writer. True if it was forgotten."""

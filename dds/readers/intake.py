@@ -101,11 +101,20 @@ class Intake(Ends):
 
     def change(self, requested: Qos) -> None:
         """The reader goes by this Qos from now on. What has come before, and was let in, stays as it is."""
+        separation = self.standing.separation
         self.standing.change(requested)
+        if self.standing.separation != separation:
+            for instance in [self.single] if self.instances is None else list(self.instances.by_handle.values()):
+                if instance.withheld is not None:
+                    self._let_pass_in_time(instance)
+            self.pass_time()
         period = deadline_ns(requested)
         if self.deadlines is None or not period:
-            self.deadlines = Deadlines(period) if period else None
-            self.arrivals.begin_at(time.monotonic_ns())
+            self.deadlines = deadlines = Deadlines(period) if period else None
+            self.arrivals.begin_at(now_ns := time.monotonic_ns())
+            if deadlines is not None:
+                for instance in self._known_alive():
+                    deadlines.written(instance.handle, now_ns)
         else:
             self.deadlines.change(period)
         self._purges.clear()
@@ -115,6 +124,12 @@ class Intake(Ends):
         for instance in list(self.instances.by_handle.values()) if self.instances is not None else ():
             if instance.state != InstanceState.Alive:
                 self._purge_later(instance)
+
+    def _known_alive(self) -> list[Instance]:
+        """Those of which something has come, and nothing says that they have ended."""
+        if self.instances is None:
+            return [self.single] if self.source.index else []
+        return [one for one in list(self.instances.by_handle.values()) if one.state == InstanceState.Alive]
 
     # --- coming in
 
@@ -340,21 +355,26 @@ class Intake(Ends):
     def _hear(self, payload: bytes, live: Message, writer: int) -> None:
         """What one writer says."""
         tag, inline = live.tag, NOTHING
-        if writer in self.blocked or (self.ignored is not None and self.ignored(writer)):
+        if self.ignored is not None and self.ignored(writer):
             return
-        if tag & ANNOUNCES_QOS:
-            try:
-                payload, inline = split(payload)
-            except ValueError as error:
-                self.refuse(error)
-                return
         if tag & LAPSES and tag != REVIVES:
             self._lapse(live, writer)
             return
         if writer in self._lapsed:  # whatever it says, and to whom
             self._lapsed.discard(writer)
             self.on_lapse(writer, None if tag & FAREWELL else False)
-        if tag == REVIVES or not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
+        if writer in self.blocked and not tag & FAREWELL:
+            return  # what it has written before it was blocked ends with it all the same
+        if tag & ANNOUNCES_QOS:
+            try:
+                payload, inline = split(payload)
+            except ValueError as error:
+                self.refuse(error)
+                return
+        if tag == REVIVES:
+            return
+        if not (tag & FAREWELL or self.standing.reaches(inline.partitions)):
+            self.standing.gone(writer)  # it writes to others now
             return
         if tag & ~ANNOUNCES_QOS == REGISTERS:
             self._register(payload, writer)
@@ -366,6 +386,9 @@ class Intake(Ends):
     def _sample(self, payload: bytes, live: Message, writer: int, inline: InlineQos) -> None:
         instances, standing = self.instances, self.standing
         try:
+            if self.content is not None and standing.exclusive and not self._is_owners(payload, writer, inline):
+                self.filtered += 1
+                return
             instance, sample = self._instance_of(payload)
         except NotOfType as error:
             self.refuse(error)
@@ -377,7 +400,7 @@ class Intake(Ends):
         if instance is None:
             self.filtered += 1
             return
-        if standing.exclusive and not standing.owns(instance, writer, inline.strength):
+        if standing.exclusive and not standing.owns(instance, writer, inline):
             self.filtered += 1
             if instances is not None:
                 instances.register(instance, writer)
@@ -399,6 +422,19 @@ class Intake(Ends):
         if standing.separation and not self._is_apart(entry):
             return
         self._keep(entry)
+
+    def _is_owners(self, payload: bytes, writer: int, inline: InlineQos) -> bool:
+        """Of a reader with a filter, which has no say about who is heard: True if this writer is, of the instance of a
+        sample that the filter is yet to see. Raises NotOfType."""
+        sample, instances, standing = self._of_type(payload), self.instances, self.standing
+        if instances is None:
+            return standing.owns(self.single, writer, inline)
+        key = instances.key_of(sample)
+        known = instances.find(key)
+        if known is None or known.is_over:
+            return standing.owns_unseen(key, writer, inline)
+        instances.register(known, writer)
+        return standing.owns(known, writer, inline)
 
     def _register(self, payload: bytes, writer: int) -> None:
         """This writer has to do with the instance of a sample that has not counted."""
@@ -470,6 +506,8 @@ class Intake(Ends):
             if sample is None:
                 sample = self._of_type(payload)
             found = self.instances.of_payload(payload, sample)
+        if self.content is not None:
+            self.standing.seen(found)
         return found, sample
 
     # --- time
@@ -487,18 +525,22 @@ class Intake(Ends):
         instance.withheld = entry
         self.filtered += withheld is not None
         if withheld is None:
-            passed = instance.passed
-            self._at(instance.passed_at + separation, lambda: self._let_pass(instance, passed))
+            self._let_pass_in_time(instance)
         return False
 
     def _has_passed(self, entry: Entry) -> None:
         entry.instance.passed = entry.live.source_timestamp
         entry.instance.passed_at = time.monotonic_ns()
 
+    def _let_pass_in_time(self, instance: Instance) -> None:
+        """Something of it is held back, until the time is over that the filter has at present."""
+        passed = instance.passed
+        self._at(instance.passed_at + self.standing.separation, lambda: self._let_pass(instance, passed))
+
     def _let_pass(self, instance: Instance, passed: int | None) -> None:
-        """Nothing came that took the place of the sample that was held back."""
-        entry = instance.withheld
-        if entry is not None and instance.passed == passed:
+        """Nothing came that took the place of the sample that was held back. Or the filter has another time since."""
+        entry, due_ns = instance.withheld, instance.passed_at + self.standing.separation
+        if entry is not None and instance.passed == passed and due_ns <= time.monotonic_ns():
             instance.withheld = None
             self.let_pass += 1
             self._has_passed(entry)

@@ -11,6 +11,7 @@ kept of each, the new one is rejected.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from dds.codecs.types import Codec
@@ -41,8 +42,12 @@ class Admission(Protocol):
     standing: Standing
     content: Content | None
     blocked: set[int]
+    ignored: Callable[[int], bool] | None
 
     def __len__(self) -> int: ...
+
+    def displace(self) -> bool:
+        """Forget an instance in favour of another one; False if none can be."""
 
 
 class _Head:
@@ -52,18 +57,22 @@ class _Head:
     payload    of its sample
     is_sample  it is one, for itself, and not the end of anything
     sample     None = not decoded yet
+    writer     its publication handle
+    source_ns  its source timestamp
     """
 
-    __slots__ = ("index", "inline", "is_sample", "payload", "sample")
+    __slots__ = ("index", "inline", "is_sample", "payload", "sample", "source_ns", "writer")
 
     def __init__(self, index: int, payload: bytes, live: Message) -> None:
         """Raises ValueError for nonsense."""
         self.index, self.sample, self.inline = index, None, NOTHING
+        self.writer, self.source_ns = handle_of_writer(live), live.source_timestamp
         tag = live.tag
         body = opened(tag, payload) if is_packet(tag) else b""
         if body and not is_of_set(body):  # where nodes keep the last samples, each is in a packet
-            for _, _, one in members(body, handle_of_writer(live)):
+            for _, _, one in members(body, self.writer):
                 payload, tag = one.payload, one.tag
+                self.writer, self.source_ns = one.handle, one.source_timestamp
         self.is_sample = tag in (0, WRITES | ANNOUNCES_QOS)
         if self.is_sample and tag:
             payload, self.inline = split(payload)
@@ -107,7 +116,8 @@ class ReaderLimits:
                 self._head = _Head(index, payload, live)
             head = self._head
             if not head.is_sample or not intake.standing.reaches(head.inline.partitions) or (
-                    handle_of_writer(live) in intake.blocked):
+                    head.writer in intake.blocked) or (
+                    intake.ignored is not None and intake.ignored(head.writer)):
                 return False
             sample = head.decoded(intake.codec)
             if intake.content is not None and not intake.content.of_sample(sample):
@@ -116,7 +126,10 @@ class ReaderLimits:
         except Exception as error:
             give_way(error)
             return False  # what is wrong with it is told when it is let in
-        reason = self._obstacle(instances.find(key), instances, len(intake))
+        found = instances.find(key)
+        if found is not None and not intake.standing.would_count(found, head.writer, head.inline, head.source_ns):
+            return False
+        reason = self._obstacle(found, intake)
         if reason and self._refused != index:
             self._refused, self.reason = index, reason
             self.instance = 0 if reason == REJECTED_BY_INSTANCES_LIMIT else handle_of(key)
@@ -128,11 +141,12 @@ class ReaderLimits:
         head, self._head = self._head, None
         return None if head is None or head.payload != payload else head.sample
 
-    def _obstacle(self, found: Instance | None, instances: Instances, kept: int) -> int:
-        """Why there is no room for a sample of an instance (None: of a new one), while the reader keeps so many; a
-        reason as in SampleRejectedStatus, 0 if there is room."""
-        held = 0 if found is None else found.kept - (found.ending is not None)
-        if found is None and len(instances) >= self._instances and not instances.displace():
+    def _obstacle(self, found: Instance | None, intake: Admission) -> int:
+        """Why there is no room for a sample of an instance (None: of a new one); a reason as in SampleRejectedStatus,
+        0 if there is room."""
+        assert intake.instances is not None
+        held, kept = 0 if found is None else found.kept - (found.ending is not None), len(intake)
+        if found is None and len(intake.instances) >= self._instances and not intake.displace():
             return REJECTED_BY_INSTANCES_LIMIT
         if self._depth:
             # What replaces another one needs no room.

@@ -155,7 +155,7 @@ class ReaderCore(FastWay):
         self._matches = Matches(self, topic, False, self._qos, type_of(self._codec), channel)
         self._intake.on_lapse = functools.partial(_writer_lapsed, weakref.ref(self))
         self._intake.on_group = functools.partial(_group_begun, weakref.ref(self))
-        self._intake.is_there = self._matches.has
+        self._intake.is_there = self._matches.knows
         if self._keyed:
             self._intake.limits = ReaderLimits.of(self._qos, self._depth)
             if self._intake.limits is not None and channel is not None:
@@ -204,16 +204,16 @@ class ReaderCore(FastWay):
         self._fast, self._newest = free and not one_by_one, free and one_by_one
 
     def _block(self, handle: int) -> None:
-        """Samples of this writer are not for us. The Runtime calls it."""
+        """Samples of this writer are not for us, and it keeps no other from being heard. The Runtime calls it."""
         with self._lock:
             self._blocked.add(handle)
+            self._intake.standing.gone(handle)
             self._choose_way()
 
     def _unblock(self, handle: int) -> None:
         with self._lock:
             self._blocked.discard(handle)
             self._choose_way()
-        self._forget_lapse(handle)
 
     def _forget_lapse(self, handle: int) -> None:
         if self._intake.has_lapsed(handle):

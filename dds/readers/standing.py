@@ -10,7 +10,10 @@ A type without a key has one instance. Of two that are equally strong, the one w
 
 from __future__ import annotations
 
+from typing import Any
+
 from dds.internal import dds_infinity
+from dds.messages.inline_qos import InlineQos
 from dds.policy import policies
 from dds.policy.policies import partitions
 from dds.qos import Qos
@@ -32,6 +35,8 @@ class Standing:
         self.by_source = policies.by_source(requested)
         self.exclusive = policies.is_exclusive(requested)
         self._owned: dict[int, dict[Instance, None]] = {}  # publication handle -> instances
+        self._written_to: dict[int, tuple[str, ...]] = {}  # publication handle of an owner -> its partitions
+        self._unseen: dict[Any, Instance] = {}  # by key: owned ones that the reader's filter let nothing pass of
         self.change(requested)
 
     def change(self, requested: Qos) -> None:
@@ -41,6 +46,8 @@ class Standing:
         self._delay_no_writers, self._delay_disposed = policies.purge_delays_ns(requested)
         self._names = 0  # of partitions in there
         self._reached: dict[tuple[str, ...], bool] = {(): policies.partitions_meet((), self._partitions)}
+        for writer in [one for one, places in self._written_to.items() if not self.reaches(places)]:
+            self.gone(writer)  # whom this reader doesn't hear keeps no other from being heard
 
     def differs(self, requested: Qos) -> bool:
         """True if it would take in other samples with this."""
@@ -70,33 +77,69 @@ class Standing:
 
     # --- ownership
 
-    def owns(self, instance: Instance, writer: int, strength: int) -> bool:
-        """A writer of this strength has something to say about an instance: True if it is its owner, from now on if
-        need be."""
+    def would_count(self, instance: Instance, writer: int, inline: InlineQos, source_ns: int) -> bool:
+        """True unless a sample of this writer, with this source timestamp, would be kept out as it comes."""
+        if self.exclusive and not self._may_own(instance, writer, inline.strength):
+            return False
+        return not self.by_source or instance.would_be_news(source_ns)
+
+    @staticmethod
+    def _may_own(instance: Instance, writer: int, strength: int) -> bool:
         owner = instance.owner
-        if owner is not None and owner[1] != writer and (owner[0], -owner[1]) > (strength, -writer):
+        return owner is None or owner[1] == writer or (owner[0], -owner[1]) <= (strength, -writer)
+
+    def owns(self, instance: Instance, writer: int, inline: InlineQos) -> bool:
+        """A writer, with what it says of itself, has something to say about an instance: True if it is its owner, from
+        now on if need be."""
+        owner, strength = instance.owner, inline.strength
+        if not self._may_own(instance, writer, strength):
             return False
         if owner is None or owner[1] != writer:
             if owner is not None:
                 self._release(instance, owner[1])
             self._owned.setdefault(writer, {})[instance] = None
+        self._written_to[writer] = inline.partitions
         instance.owner = strength, writer
         return True
+
+    # Of an instance of which a filter has let nothing pass the reader doesn't know, but who owns it.
+
+    def owns_unseen(self, key: Any, writer: int, inline: InlineQos) -> bool:
+        """As owns()."""
+        found = self._unseen.get(key)
+        if found is None:
+            found = self._unseen[key] = Instance(key, 0)
+        return self.owns(found, writer, inline)
+
+    def late_unseen(self, key: Any, writer: int) -> None:
+        """As late()."""
+        found = self._unseen.get(key)
+        if found is not None:
+            self.late(found, writer)
+
+    def seen(self, instance: Instance) -> None:
+        """The reader knows this instance from now on, and its owner is the one that it had before."""
+        before = self._unseen.get(instance.key)
+        if before is not None and before.owner is not None:
+            strength, writer = before.owner
+            places = self._written_to[writer]
+            self._free(before, writer)
+            self.owns(instance, writer, InlineQos(strength=strength, partitions=places))
 
     def late(self, instance: Instance, writer: int) -> None:
         """This writer doesn't own the instance any more, if it did, until it writes again."""
         if instance.owner is not None and instance.owner[1] == writer:
-            self._release(instance, writer)
+            self._free(instance, writer)
 
     def over(self, instance: Instance) -> None:
-        """The instance has neither life nor writers: whoever writes it next begins it anew."""
+        """The instance has neither life nor writers, or is forgotten: whoever writes it next begins it anew."""
         if instance.owner is not None:
-            self._release(instance, instance.owner[1])
+            self._free(instance, instance.owner[1])
 
     def gone(self, writer: int) -> None:
         """As late(), of all that it owns."""
         for instance in list(self._owned.get(writer, ())):
-            self._release(instance, writer)
+            self._free(instance, writer)
 
     def owners(self) -> list[int]:
         """Publication handles of all that own anything."""
@@ -112,6 +155,12 @@ class Standing:
         for writer in [one for one in self._owned if one >> 16 == node_id]:
             self.gone(writer)
 
+    def _free(self, instance: Instance, writer: int) -> None:
+        """Nobody owns it any more."""
+        self._release(instance, writer)
+        if self._unseen.get(instance.key) is instance:
+            del self._unseen[instance.key]
+
     def _release(self, instance: Instance, writer: int) -> None:
         instance.owner = None
         owned = self._owned.get(writer)
@@ -119,6 +168,7 @@ class Standing:
             owned.pop(instance, None)
             if not owned:
                 del self._owned[writer]
+                self._written_to.pop(writer, None)
 
 
 __all__ = ["Standing"]

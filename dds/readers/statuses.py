@@ -23,6 +23,8 @@ from dds.status import (
     SampleFilteredStatus,
     SampleLostStatus,
     SampleRejectedStatus,
+    SubscriptionMatchedStatus,
+    while_disabled,
 )
 from dds.waiting import reaper
 
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from dds.readers.access import GroupAccess
     from dds.readers.intake import Intake
     from dds.readers.source import LogSource, Losses
-    from dds.status import SubscriptionMatchedStatus
     from dds.waiting.wake import Hub
 
 EVERYTHING = 1 << 62
@@ -203,6 +204,7 @@ class ReaderStatuses(Endpoint):
 
     # --- for programs
 
+    @while_disabled(SampleLostStatus)
     def get_sample_lost_status(self) -> SampleLostStatus:
         """Samples that came and were overtaken before this reader got to them; those that are not of its type, and
         with order by source timestamp those that were older than what had come before."""
@@ -211,6 +213,7 @@ class ReaderStatuses(Endpoint):
         self._changed &= ~DDSStatus.SampleLost
         return self._lost.read()  # type: ignore[return-value]
 
+    @while_disabled(SampleFilteredStatus)
     def get_sample_filtered_status(self) -> SampleFilteredStatus:
         """Samples that came and that were kept out: by the reader's ContentFilteredTopic or its Topic's filter, because
         another writer owns their instance, or by TimeBasedFilter."""
@@ -221,23 +224,27 @@ class ReaderStatuses(Endpoint):
             self._kept_out.count(self._intake.filtered - self._kept_out.total_count)
             return self._kept_out.read()  # type: ignore[return-value]
 
+    @while_disabled(ReattachedStatus)
     def get_reattached_status(self) -> ReattachedStatus:
         """How often the reader went on at another node, and whether samples may be missing in between."""
         self._check_open()
         return self._source.status.read()  # type: ignore[return-value]
 
+    @while_disabled(SubscriptionMatchedStatus)
     def get_subscription_matched_status(self) -> SubscriptionMatchedStatus:
         """Writers that match, and how that changed since the last call."""
         self._check_open()
         self._changed &= ~DDSStatus.SubscriptionMatched
         return self._matches.status.read()
 
+    @while_disabled(IncompatibleQosStatus)
     def get_requested_incompatible_qos_status(self) -> IncompatibleQosStatus:
         """Writers that offer less than this reader asks for."""
         self._check_open()
         self._changed &= ~DDSStatus.RequestedIncompatibleQos
         return self._matches.incompatible_status.read()  # type: ignore[return-value]
 
+    @while_disabled(LivelinessChangedStatus)
     def get_liveliness_changed_status(self) -> LivelinessChangedStatus:
         """Matched writers that are alive, and those that have given no sign of life in time."""
         self._check_open()
@@ -245,6 +252,7 @@ class ReaderStatuses(Endpoint):
         self._changed &= ~DDSStatus.LivelinessChanged
         return self._matches.liveliness_status.read()
 
+    @while_disabled(SampleRejectedStatus)
     def get_sample_rejected_status(self) -> SampleRejectedStatus:
         """Samples that came when ResourceLimits left no room for them; they wait at the node."""
         self._check_open()
@@ -252,6 +260,7 @@ class ReaderStatuses(Endpoint):
         self._changed &= ~DDSStatus.SampleRejected
         return self._rejected.read()  # type: ignore[return-value]
 
+    @while_disabled(DeadlineMissedStatus)
     def get_requested_deadline_missed_status(self) -> DeadlineMissedStatus:
         """How often the time of the Deadline passed without a sample of an instance."""
         self._check_open()

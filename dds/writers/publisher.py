@@ -97,8 +97,7 @@ class Publisher(Entity):
         self._coherence.offered = policies.presentation(self._qos)[1]
 
     def _change_qos(self, following: Qos, said: Qos) -> None:
-        before, self._qos = self._qos, following
-        change_members(self._living_children(), before, following)
+        change_members(self, following)
 
     # --- holding back
 

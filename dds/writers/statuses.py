@@ -10,7 +10,9 @@ from dds.status import (
     DeadlineMissedStatus,
     IncompatibleQosStatus,
     LivelinessLostStatus,
+    PublicationMatchedStatus,
     UnacknowledgedStatus,
+    while_disabled,
 )
 from dds.topic import Topic
 from dds.waiting import reaper
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from dds.matching.announcing import Remote
     from dds.matching.matching import Matches
     from dds.messages.announced import AnnouncedType
-    from dds.status import PublicationMatchedStatus
     from dds.writers.link import WriterLink
 
 
@@ -39,29 +40,34 @@ class WriterStatuses(Endpoint):
     def _update_status(self) -> None:
         reaper.flush()  # a reader that was just forgotten doesn't match any more
 
+    @while_disabled(PublicationMatchedStatus)
     def get_publication_matched_status(self) -> PublicationMatchedStatus:
         """Readers that match, and how that changed since the last call."""
         self._check_open()
         self._changed &= ~DDSStatus.PublicationMatched
         return self._matches.status.read()
 
+    @while_disabled(IncompatibleQosStatus)
     def get_offered_incompatible_qos_status(self) -> IncompatibleQosStatus:
         """Readers that ask for more than this writer offers."""
         self._check_open()
         self._changed &= ~DDSStatus.OfferedIncompatibleQos
         return self._matches.incompatible_status.read()  # type: ignore[return-value]
 
+    @while_disabled(LivelinessLostStatus)
     def get_liveliness_lost_status(self) -> LivelinessLostStatus:
         """How often the writer gave no sign of life in time, or its node went away."""
         self._check_open()
         self._changed &= ~DDSStatus.LivelinessLost
         return self._matches.liveliness_lost_status.read()  # type: ignore[return-value]
 
+    @while_disabled(UnacknowledgedStatus)
     def get_unacknowledged_status(self) -> UnacknowledgedStatus:
         """How many samples their nodes had not acknowledged when they went away."""
         self._check_open()
         return self._link.status.read()  # type: ignore[return-value]
 
+    @while_disabled(DeadlineMissedStatus)
     def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
         """How often the time of the Deadline passed without a sample of an instance that this writer has written."""
         self._check_open()

@@ -19,7 +19,7 @@ from dds.matching.announcing import encode_type
 from dds.matching.matching import Matches
 from dds.messages.announced import type_of
 from dds.messages.inline_qos import InlineQos, of_writer
-from dds.messages.operations import ANNOUNCES_QOS, farewell_tag
+from dds.messages.operations import ANNOUNCES_QOS, KEYLESS_HANDLE, MISSES_DEADLINE, farewell_tag
 from dds.policy import policies
 from dds.qos import Qos
 from dds.status import DeadlineMissedStatus
@@ -249,6 +249,8 @@ class WriterCore(WriterStatuses):
             return
         inline = of_writer(following)
         self._topic._check_room(len(inline.encoded()), self._link.spec)
+        if policies.is_exclusive(self._qos) and inline.partitions != policies.partitions(self._qos):
+            self._let_go()
         self._revision += 1
         farewell = self._farewell(following)
         is_shared = self._port is not None and self._port.is_shared
@@ -264,6 +266,15 @@ class WriterCore(WriterStatuses):
             self._vigil.start()
         self._rebind()
         self._runtime.reconsider(self._matches, following)
+
+    def _let_go(self) -> None:
+        """Say where it has written until now that it owns nothing there any more, until it writes again: it may be
+        about to write to others. Raises as a write."""
+        handles = [KEYLESS_HANDLE] if self._written is None else self._written.handles()
+        for handle in handles:
+            payload = b"" if self._written is None else self._written.payload(handle)
+            if payload is not None:
+                self._send(payload, None, MISSES_DEADLINE, 0 if self._written is None else handle)
 
     # --- sending what is no plain sample
 

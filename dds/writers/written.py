@@ -29,6 +29,10 @@ class Written:
     def count(self) -> int:
         return len(self._handles)
 
+    def handles(self) -> list[int]:
+        """Of all of them, at the moment."""
+        return list(self._payloads)
+
     def add(self, sample: Any, payload: Any) -> int:
         """The handle of the instance of `sample`, whose encoded form is `payload`."""
         key = self.key_of(sample)

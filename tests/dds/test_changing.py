@@ -5,6 +5,7 @@ refused, and nothing changes then. Method: a test for each policy, with both end
 against the table.
 """
 
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -20,12 +21,17 @@ from dds import (
     Policy,
     Publisher,
     Qos,
+    ReadCondition,
+    SampleState,
     Subscriber,
     Topic,
+    ViewState,
+    WaitSet,
     duration,
 )
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
+from dds.messages.operations import KEYLESS_HANDLE
 from dds.policy.table import TABLE, number_of, row_of
 from tests.dds.test_qos import ALL
 from tests.dds.test_sub import LONG
@@ -133,6 +139,27 @@ def test_data_reaches_whoever_is_matched(two_nodes):
     assert ends.reader.get_subscription_matched_status().total_count == 1
 
 
+def test_threads_that_change_different_policies_at_once(two_nodes):
+    """Each finds its own changed in the end, at the entity and at whoever is told: none goes back to what it was."""
+    ends = Ends(two_nodes)
+    steps = 40
+
+    def change(entity, policy):
+        return threading.Thread(target=lambda: [entity.set_qos(Qos(policy(step + 1))) for step in range(steps)])
+
+    threads = [change(ends.writer, lambda n: Policy.Userdata(b"%d" % n)), change(ends.writer, Policy.OwnershipStrength),
+               change(ends.publisher, lambda n: Policy.Groupdata(b"%d" % n)),
+               change(ends.topics[0], lambda n: Policy.Topicdata(b"%d" % n))]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    wanted = [Policy.Userdata(b"40"), Policy.OwnershipStrength(40)]
+    assert all(one in ends.writer.get_qos() for one in wanted)
+    told = [*wanted, Policy.Groupdata(b"40"), Policy.Topicdata(b"40")]
+    wait_until(lambda: all(one in ends.told() for one in told))
+
+
 def test_partitions_of_groups(two_nodes):
     ends = Ends(two_nodes)
     assert ends.send(b"1") == [b"1"]
@@ -193,7 +220,7 @@ def test_what_is_offered_decides_anew(two_nodes, policy, worse, better):
 
 
 def test_deadlines_of_both_ends(two_nodes):
-    """A period that is set anew is watched from the next sample on, one that becomes shorter from the last one."""
+    """A period that a writer sets anew is watched from its next sample on, one that becomes shorter from the last."""
     ends = Ends(two_nodes, Track)
     ends.writer.set_qos(Qos(Policy.Deadline(duration(seconds=1000))))
     ends.reader.set_qos(Qos(Policy.Deadline(duration(seconds=1000))))
@@ -209,6 +236,32 @@ def test_deadlines_of_both_ends(two_nodes):
     ends.send(Track(1))
     assert ends.writer.get_offered_deadline_missed_status().total_count_change == 0
     assert ends.reader.get_requested_deadline_missed_status().total_count_change == 0
+
+
+@pytest.mark.parametrize("data_type", [bytes, Track], ids=["keyless", "keyed"])
+def test_a_reader_that_sets_a_deadline_misses_what_is_silent_already(participant, data_type):
+    """Also what it took from the log without a look at each; not what has ended, nor what has never come."""
+    topic = Topic(participant, "t", data_type)
+    reader, silent = DataReader(participant, topic), DataReader(participant, Topic(participant, "other", data_type))
+    writer, period = DataWriter(participant, topic, qos=Qos(Policy.Deadline(MS))), Qos(Policy.Deadline(20 * MS))
+    samples = [b"1"] if data_type is bytes else [Track(1), Track(2)]
+    for one in samples:
+        writer.write(one)
+    assert writer.wait_for_acks(LONG) and reader.take(9) == samples
+    if data_type is Track:
+        writer.dispose(Track(2))
+        assert writer.wait_for_acks(LONG) and len(reader.take(9)) == 1
+    silent.set_qos(period)
+    reader.set_qos(period)
+    missed = set()
+    for _ in range(4):
+        wait_until(lambda: reader.get_requested_deadline_missed_status().total_count_change)
+        missed.add(reader.get_requested_deadline_missed_status().last_instance_handle)
+    assert missed == {KEYLESS_HANDLE if data_type is bytes else writer.lookup_instance(Track(1))}
+    assert silent.get_requested_deadline_missed_status().total_count == 0
+    reader.set_qos(Qos(Policy.Deadline(duration(infinite=True))))
+    reader.get_requested_deadline_missed_status()
+    assert reader.get_requested_deadline_missed_status().total_count_change == 0
 
 
 def test_strength(two_nodes):
@@ -243,14 +296,40 @@ def test_lifespan(two_nodes):
     assert ends.send(b"stays") == [b"stays"]
 
 
-def test_time_based_filter(two_nodes):
-    ends = Ends(two_nodes)
+@pytest.mark.parametrize("data_type", [bytes, Track], ids=["keyless", "keyed"])
+def test_time_based_filter(two_nodes, data_type):
+    """What is held back when the filter goes, or becomes shorter, waits no longer than the filter says then."""
+    ends = Ends(two_nodes, data_type)
+    one = [b"%d" % n if data_type is bytes else Track(1, n) for n in range(9)]
     hour = duration(hours=1)
     ends.reader.set_qos(Qos(Policy.TimeBasedFilter(hour)))
-    assert ends.send(b"1", b"2", b"3") == [b"1"]
+    assert ends.send(one[1], one[2], one[3]) == [one[1]]
     ends.reader.set_qos(Qos(Policy.TimeBasedFilter(0)))
-    assert ends.send(b"4", b"5") == [b"4", b"5"]
-    assert ends.reader.get_sample_filtered_status().total_count >= 1
+    assert ends.reader.take(9) == [one[3]]
+    assert ends.send(one[4], one[5]) == [one[4], one[5]]
+    assert ends.reader.get_sample_filtered_status().total_count == 1
+    ends.reader.set_qos(Qos(Policy.TimeBasedFilter(hour)))
+    assert ends.send(one[6], one[7]) == []
+    waits = WaitSet(two_nodes[1])
+    waits.attach(ReadCondition(ends.reader, SampleState.NotRead | ViewState.Any | InstanceState.Any))
+    ends.reader.set_qos(Qos(Policy.TimeBasedFilter(20 * MS)))
+    assert waits.wait(LONG) == 1
+    assert ends.reader.take(9) == [one[7]]
+
+
+def test_a_time_based_filter_that_becomes_longer(participant):
+    """What is held back stays so for the new time. Method: the alarm of the shorter time rings meanwhile."""
+    topic = Topic(participant, "t", bytes)
+    reader = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(200 * MS)))
+    second = DataReader(participant, topic, qos=Qos(Policy.TimeBasedFilter(200 * MS)))
+    writer = DataWriter(participant, topic)
+    writer.write(b"1")
+    writer.write(b"2")
+    assert writer.wait_for_acks(LONG)
+    assert second.take(9) == reader.take(9) == [b"1"]
+    reader.set_qos(Qos(Policy.TimeBasedFilter(duration(hours=1))))
+    wait_until(lambda: second.take(9) == [b"2"])
+    assert reader.take(9) == []
 
 
 def test_autodispose(two_nodes):

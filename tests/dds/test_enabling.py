@@ -6,6 +6,7 @@ made in it, as the policy of each says.
 Method: entities of a participant that doesn't enable, beside a participant at another node, on embedded nodes.
 """
 
+import dataclasses
 import inspect
 import threading
 from dataclasses import dataclass
@@ -55,8 +56,8 @@ class Track(IdlStruct):
     height: int = 0
 
 
-# What DDS 1.4, 2.2.2.1.1.7 allows at once: Qos, listeners, status conditions and what has changed, making entities in
-# it, looking up where it belongs; and what says no more than how it was made. `enable` itself, and the end.
+# What DDS 1.4, 2.2.2.1.1.7 allows at once: Qos, listeners, status conditions, statuses, making entities in it, looking
+# up where it belongs; and what says no more than how it was made. `enable` itself, and the end.
 ALLOWED = {
     "enable", "is_enabled", "close", "get_entity", "get_qos", "set_qos", "get_listener", "set_listener",
     "get_statuscondition", "get_status_changes", "get_status_mask", "set_status_mask", "read_status", "take_status",
@@ -82,9 +83,15 @@ def refused(call, code=NOT_ENABLED):
     return str(raised.value)
 
 
+def statuses(entity):
+    """Names of what reads its statuses."""
+    return [name for name, _ in inspect.getmembers(type(entity), inspect.isfunction)
+            if name.startswith("get_") and name.endswith("_status")]
+
+
 def operations(entity):
     for name, function in inspect.getmembers(type(entity), inspect.isfunction):
-        if name[0] != "_" and name not in ALLOWED | INTERNAL:
+        if name[0] != "_" and name not in ALLOWED | INTERNAL and name not in statuses(entity):
             needed = [one for one in list(inspect.signature(function).parameters.values())[1:]
                       if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
             yield name, [ARGUMENTS[one.name] for one in needed]
@@ -140,8 +147,15 @@ def test_what_is_allowed_before(apart):
     assert len({one.guid for one in (topic, publisher, subscriber, writer, reader)}) == 5
     for entity in (topic, publisher, subscriber, writer, reader):
         assert entity.get_status_changes() == 0 and not StatusCondition(entity).triggered
+        for name in statuses(entity):
+            status = getattr(entity, name)()
+            assert not any(getattr(status, one.name) for one in dataclasses.fields(status) if "count" in one.name)
         entity.set_listener(Listener())
         entity.set_qos(entity.get_qos())
+    assert [len(statuses(entity)) for entity in (topic, publisher, subscriber, writer, reader)] == [1, 0, 0, 5, 8]
+    reader.close()
+    for name in statuses(reader):
+        assert "closed" in refused(getattr(reader, name), DDSException.DDS_RETCODE_ALREADY_DELETED)
 
 
 def test_nobody_hears_of_what_is_disabled(apart):

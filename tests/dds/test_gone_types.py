@@ -234,6 +234,21 @@ def test_who_looks_for_a_type_finds_that_of_a_writer_that_has_gone(two_nodes):
         get_types_for_typeid(stays, OTHER.__idl__.get_type_id(), duration(milliseconds=20))
 
 
+def test_the_newest_of_the_kept_types_comes_first(two_nodes):
+    """So what shows a topic whose writers have gone shows all members of it. Method: one reads with what is first."""
+    stays, goes = two_nodes
+    topic_of(goes, OLD)
+    anchor = member(stays)
+    write(goes, OLD, OLD("A", 1))
+    write(goes, NEW, NEW("B", 2, Mode.manual, [1.5]))
+    goes.close()
+    found = get_types_for_topic(stays, "fixes")
+    assert [one.data_type.__idl__.get_type_id() for one in found] == [
+        one.__idl__.get_type_id() for one in (NEW, OLD)] and anchor
+    reader = DataReader(stays, topic_of(stays, found[0].data_type))
+    assert [(one.aircraft, one.speeds) for one in samples(reader)] == [("A", []), ("B", [1.5])]
+
+
 @pytest.mark.slow
 def test_also_where_nobody_beside_the_node_has_the_topic(group, runtime_dir):
     with DomainParticipant(runtime_dir=runtime_dir, node_id=1) as one, \

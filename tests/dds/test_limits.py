@@ -13,6 +13,7 @@ from dds import (
     DataWriter,
     DDSException,
     DDSTimeout,
+    DomainParticipant,
     InstanceState,
     Policy,
     Publisher,
@@ -30,6 +31,7 @@ from dds.status import (
     REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT,
 )
 from tests.dds.test_sub import LONG
+from tests.support import wait_until
 
 QUICK = Policy.Reliability.Reliable(duration(milliseconds=50))
 
@@ -126,6 +128,77 @@ def test_only_what_is_for_the_reader_needs_room(participant):
     send(writer, (1, 1), (1, 0), (2, 0), (2, 5))
     assert taken(reader) == [(1, 1), (2, 5)]
     assert reader.get_sample_rejected_status().total_count == 0
+
+
+@pytest.mark.parametrize("kept_out_by", ["owner", "source time", "ignored"])
+@pytest.mark.parametrize("coherent", [False, True], ids=["plain", "in packets"])
+def test_what_would_be_kept_out_needs_no_room(participant, kept_out_by, coherent):
+    """And holds up nothing behind it. With a history for late joiners, writers that offer sets say all in packets."""
+    more = {"owner": [Policy.Ownership.Exclusive], "source time": [Policy.DestinationOrder.BySourceTimestamp]}
+    kept = [Policy.Durability.TransientLocal, Policy.History.KeepLast(1)] if coherent else []
+    qos = Qos(*more.get(kept_out_by, []), *kept)
+    topic = Topic(participant, "t", Track, qos=qos)
+    sets = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=True)) if coherent else None
+    publisher = Publisher(participant, sets)
+    ignoring = [Policy.IgnoreLocal.Participant] if kept_out_by == "ignored" else []
+    with DomainParticipant.embedded() as elsewhere:
+        there = Publisher(elsewhere, sets)
+        reader = DataReader(participant, topic, qos=Qos(
+            Policy.ResourceLimits(max_samples_per_instance=1), Policy.History.KeepAll, *ignoring))
+        strength = [Policy.OwnershipStrength(2)] if kept_out_by == "owner" else []
+        counts = DataWriter(there, Topic(elsewhere, "t", Track, qos=qos), qos=Qos(*strength))
+        other = DataWriter(publisher, topic)
+        counts.write(Track(1, 1), timestamp=1000)
+        assert counts.wait_for_acks(LONG)
+        other.write(Track(1, 2), timestamp=500)
+        assert other.wait_for_acks(LONG)
+        counts.write(Track(2, 3), timestamp=1000)
+        assert counts.wait_for_acks(LONG)
+        assert [(one.number, one.height) for one in reader.read(9)] == [(1, 1), (2, 3)]
+        assert reader.get_sample_rejected_status().total_count == 0
+
+
+def test_an_instance_that_gives_its_place_leaves_nothing_behind(participant):
+    """Neither its owner nor its deadline; and a sample that a time-based filter holds back keeps it its place."""
+    period = duration(milliseconds=20)
+    topic = Topic(participant, "t", Track, qos=Qos(Policy.Ownership.Exclusive))
+    reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_instances=2)))
+    writer = DataWriter(participant, topic, qos=Qos(Policy.OwnershipStrength(2)))
+    weak = DataWriter(participant, topic)
+    for number in range(50):
+        send(writer, (number, 0))
+        assert taken(reader) == [(number, 0)]
+    assert sum(map(len, reader._intake.standing._owned.values())) == 2
+    send(weak, (49, 1), (0, 1))
+    assert taken(reader) == [(0, 1)]
+    writer.close()
+    weak.close()
+
+    topic = Topic(participant, "due", Track)
+    reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_instances=1), Policy.Deadline(period)))
+    writer = DataWriter(participant, topic, qos=Qos(Policy.Deadline(period)))
+    send(writer, (1, 0))
+    assert taken(reader) == [(1, 0)]
+    writer.dispose(Track(2))  # not a sample: what ends is not missed
+    send(writer, (3, 0))
+    reader.take(9)
+    wait_until(lambda: reader.get_requested_deadline_missed_status().total_count > 3)
+    missed = set()
+    for _ in range(3):
+        wait_until(lambda: reader.get_requested_deadline_missed_status().total_count_change)
+        missed.add(reader.get_requested_deadline_missed_status().last_instance_handle)
+    assert missed == {writer.lookup_instance(Track(3))}
+
+    topic = Topic(participant, "held", Track)
+    reader = DataReader(participant, topic, qos=Qos(
+        Policy.ResourceLimits(max_instances=1), Policy.TimeBasedFilter(duration(hours=1))))
+    writer = DataWriter(participant, topic)
+    send(writer, (1, 0), (1, 1))
+    assert taken(reader) == [(1, 0)]
+    send(writer, (2, 0))
+    assert taken(reader) == []
+    reader.set_qos(Qos(Policy.TimeBasedFilter(0)))
+    assert taken(reader) == [(1, 1)] and taken(reader) == [(2, 0)]
 
 
 def test_instances_of_a_writer(participant):

@@ -22,6 +22,7 @@ import dds
 from dds import DataReader, DataWriter, DomainParticipant, InstanceState, Listener, Policy, Qos, Topic
 from dds.idl import IdlStruct
 from dds.idl.annotations import key
+from dds.readers import ends
 from dds.util import duration
 from tests.dds.test_remote import beside, remote
 from tests.dds.test_sub import LONG
@@ -323,6 +324,49 @@ def test_who_was_not_alive_leaves_nothing_behind(participant, partition):
     DataWriter(participant, topic).close()
     wait_until(lambda: reader.take(9) == [] and reader._fast)
     assert counts(reader) == (0, 0) and not reader._intake._lapsed and not reader._matches._not_alive
+
+
+@pytest.mark.parametrize("parted_by", ["partition", "policy"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_lease_that_runs_out_counts_when_the_two_match_again(two_nodes, monkeypatch, parted_by, when):
+    """And only then; what the writer alone had written has no writers from the place on where it runs out. Method: it
+    does before they are parted, or while they are; nothing is remembered for long of a writer that nobody announces."""
+    monkeypatch.setattr(ends, "UNKNOWN_NS", 1_000_000)
+    here, there = two_nodes
+    publisher, subscriber = (kind(node, qos=Qos(Policy.Partition("a"))) for kind, node in (
+        (dds.Publisher, here), (dds.Subscriber, there)))
+    topics = [Topic(node, "topic", Track) for node in two_nodes]
+    reader = DataReader(subscriber, topics[1], qos=Qos(Policy.LatencyBudget(5)))
+    writer = DataWriter(publisher, topics[0], qos=Qos(BY_TOPIC(duration(seconds=1)), Policy.LatencyBudget(5)))
+    wait_until(lambda: counts(reader) == (1, 0))
+
+    def part(apart):
+        if parted_by == "partition":
+            publisher.set_qos(Qos(Policy.Partition("b" if apart else "a")))
+        else:
+            writer.set_qos(Qos(Policy.LatencyBudget(9 if apart else 5)))
+        wait_until(lambda: bool(reader.get_matched_publications()) is not apart)
+
+    settled(writer, Track(1))
+    wait_until(lambda: reader.read(9))
+    if when == "before":
+        wait_until(lambda: counts(reader) == (0, 1))
+        part(True)
+    else:
+        part(True)
+        wait_until(lambda: reader._intake.has_lapsed(writer.instance_handle) or counts(reader) != (0, 0))
+    assert counts(reader) == (0, 0)
+    part(False)
+    assert counts(reader) == (0, 1)
+    found = [one.sample_info.instance_state for one in reader.take(9)]
+    assert found == [InstanceState.NotAliveNoWriters] * 2
+    writer.assert_liveliness()
+    wait_until(lambda: counts(reader) == (1, 0))
+    wait_until(lambda: counts(reader) == (0, 1))
+    part(True)
+    writer.close()
+    wait_until(lambda: reader.take(9) == [] and not reader._intake._lapsed)
+    assert not reader._matches._not_alive and not reader._matches._parted and counts(reader) == (0, 0)
 
 
 def test_who_comes_late_hears_who_is_not_alive(two_nodes):

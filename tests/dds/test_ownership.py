@@ -25,7 +25,7 @@ from dds.messages.operations import ANNOUNCES_QOS, WRITES
 from dds.util import duration
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon
-from tests.support import wait_until
+from tests.support import seeds, wait_until
 
 EXCLUSIVE = Qos(Policy.Ownership.Exclusive)
 
@@ -200,6 +200,85 @@ def test_random_orders_against_a_model(participant):
         step_by_step += heights(fresh)
         assert step_by_step == expected
     assert heights(lasting) == expected
+
+
+@pytest.mark.parametrize("seed", seeds(6, 2))
+@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "keyless"])
+def test_a_filter_has_no_say_about_who_is_heard(participant, keyed, seed):
+    """A reader with a filter gets what passes it of what others get, whatever becomes of the writers; and in the end it
+    keeps nothing of instances that it doesn't know. Method: steps drawn at random; one reader takes now and then."""
+    rng = random.Random(seed)
+    topic = Topic(participant, "topic", Track if keyed else Plain, qos=EXCLUSIVE)
+    every = DataReader(participant, topic)
+    some = [DataReader(participant, dds.ContentFilteredTopic(participant, f"high {n}", topic, "height >= %0", [500]))
+            for n in range(2)]
+    others = [Policy.WriterDataLifecycle(False)], []
+    writers = [DataWriter(participant, topic, qos=strong(n, *others[n & 1])) for n in range(3)]
+    found = [[] for _ in some]
+    for step in range(150):
+        n, number, what = rng.randrange(3), rng.randrange(3), rng.random()
+        sample = topic.data_type(number, rng.randrange(1000))
+        if what < 0.7 or (not keyed and 0.78 < what < 0.92):
+            settled(writers[n], sample)
+        elif what < 0.78:
+            writers[n].set_qos(Qos(Policy.OwnershipStrength(rng.randrange(3))))
+        elif what < 0.85:
+            writers[n].dispose(sample)
+        elif what < 0.92:
+            writers[n].unregister_instance(sample)
+        else:
+            writers[n].close()
+            writers[n] = DataWriter(participant, topic, qos=strong(rng.randrange(3), *others[step & 1]))
+        if rng.random() < 0.3:
+            found[0] += heights(some[0])
+    for writer in writers:
+        assert writer.wait_for_acks(LONG)
+        writer.close()
+    found = [one + heights(reader) for one, reader in zip(found, some, strict=True)]
+    expected = [one.height for one in every.take(999) if not isinstance(one, dds.InvalidSample) and one.height >= 500]
+    assert found == [expected, expected] and expected
+    for standing in [reader._intake.standing for reader in some]:
+        assert not standing._unseen and not standing._owned and not standing._written_to
+
+
+def test_the_last_owner_that_a_filter_saw_nothing_of(participant):
+    """It is known from the first sample that passes on, also after it was disposed of and has missed its deadline."""
+    topic = Topic(participant, "topic", Track, qos=EXCLUSIVE)
+    reader = DataReader(participant, dds.ContentFilteredTopic(participant, "high", topic, "height > 100"))
+    weak, owner = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(owner, Track(1, 10))
+    settled(weak, Track(1, 101))
+    settled(owner, Track(1, 102))
+    settled(weak, Track(1, 103))
+    assert heights(reader) == [102] and reader.get_sample_filtered_status().total_count == 3
+    owner.dispose(Track(2))
+    settled(weak, Track(2, 104))
+    owner.unregister_instance(Track(2))
+    assert owner.wait_for_acks(LONG)
+    settled(weak, Track(2, 105))
+    assert heights(reader) == [105]
+    settled(owner, Track(3, 10))
+    owner.set_qos(Qos(Policy.Deadline(duration(milliseconds=20))))
+    settled(owner, Track(3, 11))
+    wait_until(lambda: owner.get_offered_deadline_missed_status().total_count)
+    assert owner.wait_for_acks(LONG)
+    settled(weak, Track(3, 106))
+    assert heights(reader) == [106]
+
+
+def test_who_comes_late_with_a_filter_knows_the_owner(participant):
+    """Though nothing of it passes, and the first that passes is said to be of a weaker writer that is there, too."""
+    topic = Topic(participant, "topic", Track, qos=EXCLUSIVE + Qos(
+        Policy.Durability.TransientLocal, Policy.History.KeepLast(1)))
+    weak, owner = (DataWriter(participant, topic, qos=strong(n)) for n in (1, 2))
+    settled(owner, Track(1, 10))
+    settled(weak, Track(1, 101))
+    high = dds.ContentFilteredTopic(participant, "high", topic, "height > 100")
+    reader = DataReader(participant, high, qos=Qos(Policy.History.KeepAll))
+    assert reader.wait_for_historical_data(LONG)
+    settled(weak, Track(1, 102))
+    settled(owner, Track(1, 103))
+    assert heights(reader) == [103]
 
 
 @pytest.mark.slow
