@@ -163,10 +163,12 @@ class Driver:
                 if entry is not None:
                     try:
                         self._write_command(entry)
-                    except BaseException:
+                    except BaseException as error:
                         with self._changed:
                             self._conduct.withdraw(entry)
                             self._changed.notify_all()
+                        if getattr(error, "code", None) == DDSException.DDS_RETCODE_ALREADY_DELETED:
+                            self._check()  # the replica has ended meanwhile, and closed its writer: that is why
                         raise
                     return future
             # Not under `_writing`: after the death of a node, others must write before there is room.

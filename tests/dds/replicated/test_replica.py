@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from dds import DataReader, DataWriter, DDSException, DDSSampleTooLarge, DDSTimeout, Topic, duration
+from dds import DataReader, DataWriter, DDSException, DDSNodeLost, DDSSampleTooLarge, DDSTimeout, Topic, duration
 from dds.replicated import Object, Replica, ReplicaDiverged, StateLost, command, query
 from dds.replicated.messages import NONE, Entry, Kind
 from dds.rpc import CallTimeout, InvalidArguments, OutcomeUnknown
@@ -385,3 +385,19 @@ def test_synchronize_has_an_end(pair) -> None:
     first, _ = pair
     with first._core._lock, pytest.raises(CallTimeout):
         first.synchronize(1_000_000)
+
+
+def test_who_writes_as_the_replica_ends_is_told_why_it_has(participant, monkeypatch) -> None:
+    """And not that some writer is closed."""
+    ledger = Replica(participant, "ledger", Ledger)
+    ledger.append("first")
+    driver = ledger._core
+    write = driver._write_command
+
+    def ends_first(entry):
+        driver.pump_ended(DDSNodeLost("the node has gone"))
+        write(entry)
+
+    monkeypatch.setattr(driver, "_write_command", ends_first)
+    with pytest.raises(DDSNodeLost, match="the node has gone"):
+        ledger.append("second")
