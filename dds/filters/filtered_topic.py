@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from dds.entity import Participant
@@ -109,7 +109,7 @@ class ContentFilteredTopic(Generic[T]):
 
 def parameters_of(given: Sequence[Any]) -> tuple[Any, ...]:
     """What a program gave as parameters, as a tuple. Raises TypeError."""
-    if isinstance(given, (str, bytes)):
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise TypeError(f"parameters must be a list, not {given!r}")
     return tuple(given)
 

@@ -363,7 +363,7 @@ def test_parameters_may_come_from_anything_that_gives_them_once(participant):
     assert filtered.expression_parameters == [3]
     reader = DataReader(participant, topic)
     for wrong in (5, "1"):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match="parameters must be a list"):
             QueryCondition(reader, ANY, "x > %0", wrong)
     assert not reader.children
     assert QueryCondition(reader, ANY, "x > %0", iter([1])).get_query_parameters() == [1]
