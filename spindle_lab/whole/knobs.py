@@ -40,7 +40,7 @@ LATER: tuple[tuple[str, str, tuple[float, ...]], ...] = (
     ("spindle_core.links.finder", "LEASE_NS", (10_000_000, 40_000_000)),
     ("spindle.pool.pooling", "MAPPED_MAX", (0, 1)),
     ("spindle.pool.pooling", "MAPPED_S", (0.0, 0.01)),
-    ("spindle.links.link", "IDLE_MAX", (0, 1)),
+    ("spindle.links.ends", "IDLE_MAX", (0, 1)),
     ("spindle.links.link", "REGIONS_MAX", (1, 2)),
     ("spindle.links.port", "LINKS_FOR_ANSWERS_MAX", (1,)),
     ("spindle.links.duplexes", "FIRST", (1, 2, 1000)),
