@@ -306,6 +306,7 @@ class Intake(Ends):
         while one is not None and (forgotten := self.sets.surplus()) is not None:
             self._ended_with_carrier(one, *forgotten)
         self._arrived.popleft()
+        self._begun = None  # a sample of a packet may keep the memory of a large one
 
     def _is_kept(self, live: Message) -> bool:
         """Letting this in was interrupted. True if it was kept by then."""

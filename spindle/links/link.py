@@ -52,6 +52,7 @@ FAILED = {
     "nobody": "nobody is there",
 }
 
+
 def check_port(port: int) -> None:
     """Raises ConfigError for a number that no port has; 0: none is named."""
     if not 0 <= port <= PORTS_MAX:
