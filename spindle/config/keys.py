@@ -203,6 +203,17 @@ def split_address(address: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
+def is_literal(host: str) -> bool:
+    """True of an address, which stands for itself."""
+    import ipaddress
+
+    try:
+        ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return True
+
+
 def _may_be_host(name: str) -> bool:
     """Whether `name` can be asked for: of a name with an empty part (host..lan) or too long a one the resolver makes a
     UnicodeError, which no caller expects."""

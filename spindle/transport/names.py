@@ -7,14 +7,13 @@ counts.
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 import threading
 import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from spindle.config.keys import split_address
+from spindle.config.keys import is_literal, split_address
 from spindle.errors import ConnectionEnded
 from spindle.locks import Condition
 
@@ -97,12 +96,3 @@ class HostNames:
             if self._asking.get(address) is threading.current_thread():
                 del self._asking[address]
             self._told.notify_all()
-
-
-def is_literal(host: str) -> bool:
-    """True of an address, which stands for itself."""
-    try:
-        ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return False
-    return True

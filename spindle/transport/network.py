@@ -32,7 +32,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.config.keys import split_address
+from spindle.config.keys import is_literal, split_address
 from spindle.errors import (
     AccessDenied,
     ConfigError,
@@ -462,8 +462,7 @@ async def _receive(sock: socket.socket, count: int) -> bytes:
 
 async def looked_up(host: str, port: int, kind: int) -> Sequence[Found]:
     """As getaddrinfo(). Raises OSError, NoResources."""
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(host.partition("%")[0])
+    if is_literal(host):
         return socket.getaddrinfo(host, port, type=kind, flags=socket.AI_NUMERICHOST)
     try:
         return await aside(functools.partial(socket.getaddrinfo, host, port, type=kind))
