@@ -87,16 +87,17 @@ class ReaderCore(FastWay):
             self._access = access
             self._lock = access.lock
         from_history = info.spec.level >= 2 and policies.durability_rank(qos) > 0
-        link = self._runtime.ask(f"opening a reader of topic {topic.name!r}", lambda: ReaderLink(
-            self, self._runtime, info.spec, self._ref, self._keep_all, from_history, self._announcement(qos)))
-        self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
-        self._read_from(link, info.spec.name, self._content(self._filtered), topic._channel)
-        self._hears_of_ends(link.handle.ends)
-        self._intake.ignored = self._ignoring()
-        self.read_own_writes = self._intake.ignored is None
-        self._choose_way()
-        self._closer = functools.partial(
-            _close_reader, self._ref, self._hub, link, self._runtime, self._matches)
+        with self._runtime.session.whole_or_closed():  # until the closer can do it
+            link = self._runtime.ask(f"opening a reader of topic {topic.name!r}", lambda: ReaderLink(
+                self, self._runtime, info.spec, self._ref, self._keep_all, from_history, self._announcement(qos)))
+            self._local = LocalWriters.of(self._runtime.session.domain_id, info.spec.name)
+            self._read_from(link, info.spec.name, self._content(self._filtered), topic._channel)
+            self._hears_of_ends(link.handle.ends)
+            self._intake.ignored = self._ignoring()
+            self.read_own_writes = self._intake.ignored is None
+            self._choose_way()
+            self._closer = functools.partial(
+                _close_reader, self._ref, self._hub, link, self._runtime, self._matches)
         self._enabled = self._is_made = True  # it is complete, and peers may be told of it, and listeners of peers
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._runtime.attachment.add(link, link.session)

@@ -9,6 +9,7 @@ entities to be really gone (a status, a new participant) calls `flush` first.
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -23,11 +24,13 @@ _idle = True
 
 
 def start() -> None:
-    """Start the thread, if it doesn't run yet. Not for finalizers: this allocates and locks."""
+    """Start the thread, if it doesn't run yet. Not for finalizers: this allocates and locks. Never asks Thread.is_alive():
+    where a signal's handler raises in it, CPython takes the thread for ended from then on (before 3.13)."""
     global _thread
-    if _thread is None or not _thread.is_alive():
-        _thread = threading.Thread(target=_run, name="dds closing", daemon=True)
-        _thread.start()
+    if _thread is None:
+        thread = threading.Thread(target=_run, name="dds closing", daemon=True)
+        thread.start()
+        _thread = thread
 
 
 def put(work: Callable[[], None]) -> None:
@@ -39,7 +42,7 @@ def put(work: Callable[[], None]) -> None:
 
 def flush(timeout_s: float = FLUSH_S) -> None:
     """Return when all work that was put so far is done, or after `timeout_s`."""
-    if _idle or _thread is None or _thread is threading.current_thread() or not _thread.is_alive():
+    if _idle or _thread is None or _thread is threading.current_thread():
         return
     done = Latch()
     _work.put(done.set)
@@ -58,3 +61,12 @@ def _run() -> None:
             logging.getLogger("dds").debug("closing a forgotten entity: %s", error)
         del work
         _idle = _work.empty()
+
+
+def _after_fork_in_child() -> None:
+    """The thread is the parent's, and so is what it has to do."""
+    global _thread, _work, _idle
+    _thread, _work, _idle = None, queue.SimpleQueue(), True
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

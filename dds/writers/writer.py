@@ -110,10 +110,11 @@ class WriterCore(WriterStatuses):
             if topic.order or coherence.offered:
                 self._port = self._open_port(publisher, is_shared, slots, farewell)
 
-        self._runtime.ask(f"opening a writer of topic {topic.name!r}", open_ways)
-        self._matches = Matches(self, info.spec.name, True, self._qos, type_of(self._codec), topic._channel)
-        self._closer = functools.partial(
-            _close_writer, self._ref, self._link, self._runtime, self._matches, self._port, self._suspension)
+        with self._runtime.session.whole_or_closed():  # until the closer can do it
+            self._runtime.ask(f"opening a writer of topic {topic.name!r}", open_ways)
+            self._matches = Matches(self, info.spec.name, True, self._qos, type_of(self._codec), topic._channel)
+            self._closer = functools.partial(
+                _close_writer, self._ref, self._link, self._runtime, self._matches, self._port, self._suspension)
         self._missed = DeadlineMissedStatus()
         self._vigil: Vigil | None = None
         if Vigil.is_needed(self._qos):

@@ -14,12 +14,13 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
@@ -42,14 +43,46 @@ class Port(Protocol):
     def mark_gone(self) -> None: ...
 
 
+class _Opening(threading.local):
+    """What the innermost `whole_or_closed()` of a thread has had opened; None outside of any."""
+
+    ports: list[tuple[Channel, int]] | None = None
+
+
+_opening = _Opening()
+
+
+@contextlib.contextmanager
+def whole_or_closed() -> Iterator[None]:
+    """All ports of nodes that this thread opens within it are closed again if it is left by an exception: also by one
+    of a signal's handler, which may come between an answer and the object that is made of it."""
+    before, ports = _opening.ports, []
+    try:
+        _opening.ports = ports
+        yield
+    except BaseException:
+        for channel, port in ports:
+            channel.remove_port(port)
+            channel.post_close(port)
+        raise
+    finally:
+        _opening.ports = before
+        if before is not None:
+            before += ports
+
+
 class Call:
     """One request that waits for its answer. An answer that nobody has taken goes with it: a session may end, or the
-    caller, before it is looked at."""
+    caller, before it is looked at.
 
-    __slots__ = ("answered", "error", "frame", "number", "reply")
+    ports  where the port that it opens is noted, for `whole_or_closed()`
+    """
+
+    __slots__ = ("answered", "error", "frame", "number", "ports", "reply")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.ports = _opening.ports
         self.frame: Frame | None = None
         self.answered = Latch()
         self.reply: pb.Reply | None = None
@@ -249,6 +282,8 @@ class Channel:
             call = self._calls.pop(reply.number, None)
             if call is not None and not frame.lacks_fds:  # at once, for _abandon()
                 call.reply, call.frame = reply, frame
+                if call.ports is not None and (port := _port_in(reply)):
+                    call.ports.append((self, port))
         if call is not None and frame.lacks_fds:
             frame.close_fds()  # before the caller goes on, who needs the room
             call.error = no_room("an answer of the node came with descriptors")
@@ -263,8 +298,8 @@ class Channel:
 
         frame.close_fds()
         opened = reply.WhichOneof("body")
-        if opened in ("writer", "reader"):
-            self.post_close(reply.writer.port if opened == "writer" else reply.reader.port)
+        if port := _port_in(reply):
+            self.post_close(port)
         elif opened == "link":
             self.post_close_link(reply.link.link)
         elif opened == "offered":
@@ -348,6 +383,12 @@ class Channel:
         self._sock.close()  # only our copy: no shutdown(), which would end the parent's connection
         for port in list(self._ports.values()):
             port.mark_gone()
+
+
+def _port_in(reply: pb.Reply) -> int:
+    """Number of the port that it opens; 0 if it opens none."""
+    opened = reply.WhichOneof("body")
+    return reply.writer.port if opened == "writer" else reply.reader.port if opened == "reader" else 0
 
 
 class Dispatcher:

@@ -133,7 +133,8 @@ class LargeWriter:
             os.close(fd)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_kept"):  # else making it was interrupted
+            self.close()
 
 
 class LargeOpener:

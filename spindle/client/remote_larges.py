@@ -173,7 +173,8 @@ class KeptLarges:
             os.close(one.fd)
 
     def __del__(self) -> None:
-        self.close()
+        if hasattr(self, "_kept"):  # else making it was interrupted
+            self.close()
 
 
 @dataclasses.dataclass
@@ -306,4 +307,5 @@ class ArrivedLarges:
             os.close(fd)
 
     def __del__(self) -> None:
-        self._close()
+        if hasattr(self, "_fds") and hasattr(self, "_coming"):  # else making it was interrupted
+            self._close()

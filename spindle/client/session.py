@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from spindle.client.channel import Channel
+from spindle.client.channel import Channel, whole_or_closed
 from spindle.client.larges import LargeOpener, LargeWriter
 from spindle.errors import ProtocolMismatch, SpindleError, TopicUnknown, WireError, shortage
 from spindle.group.endpoints import Endpoint
@@ -282,19 +282,20 @@ class Session:
         from spindle_core.inbox_writer import InboxWriter
         from spindle_core.memory import Mapping
 
-        reply, frame = self._open(
-            topic, open_writer=pb.OpenWriter(
-                topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell, lease=lease_to_wire(lease),
-                type=type_))
-        with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
-            ring = Mapping.attach(fds.take(), writable=True)
-            progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
-            info = topic_from_wire(reply.writer.topic)
-            inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged, info.spec.stamped)
-        inbox.beside = LargeWriter(self._channel, reply.writer.port, inbox, keep_unacknowledged)
-        if self._engine is not None:
-            self._engine.publishes_by_itself(inbox)
-        return WriterHandle(self, reply.writer.port, info, reply.writer.writer_id, inbox)
+        wanted = pb.OpenWriter(topic=topic, slots=slots, endpoint=endpoint, guid=guid, farewell=farewell,
+                               lease=lease_to_wire(lease), type=type_)
+        with whole_or_closed():
+            reply, frame = self._open(topic, open_writer=wanted)
+            with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
+                ring = Mapping.attach(fds.take(), writable=True)
+                progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
+                info = topic_from_wire(reply.writer.topic)
+                inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged,
+                                    info.spec.stamped)
+            inbox.beside = LargeWriter(self._channel, reply.writer.port, inbox, keep_unacknowledged)
+            if self._engine is not None:
+                self._engine.publishes_by_itself(inbox)
+            return WriterHandle(self, reply.writer.port, info, reply.writer.writer_id, inbox)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                     after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
@@ -315,25 +316,32 @@ class Session:
         from spindle_core.reader import LogReader
 
         places = [] if after is None else [after, *earlier]
-        reply, frame = self._open(topic, open_reader=pb.OpenReader(
+        wanted = pb.OpenReader(
             topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index,
-            after=map(position_to_wire, places), endpoint=endpoint, guid=guid))
-        start = position_from_wire(reply.reader.start)
-        info = topic_from_wire(reply.reader.topic)
-        skips = after is not None and info.spec.level is not Level.UNORDERED
-        count = 4 if reply.reader.table else 3
-        with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), taken(frame, count) as fds:
-            mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
-            bell_fd, data_fd = self._bell_fd.copy(), fds.take()
-            table = Mapping.attach(fds.take()) if reply.reader.table else None
-            log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
-        log.opener = LargeOpener(self._channel, reply.reader.port)
-        if self._engine is not None:
-            self._engine.attended_by(log)
-        handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
-                              [position_from_wire(one) for one in reply.reader.ends], reply.reader.types)
-        handle.rewound = skips and after is not None and start.place < after.place
-        return handle
+            after=map(position_to_wire, places), endpoint=endpoint, guid=guid)
+        with whole_or_closed():
+            reply, frame = self._open(topic, open_reader=wanted)
+            start = position_from_wire(reply.reader.start)
+            info = topic_from_wire(reply.reader.topic)
+            skips = after is not None and info.spec.level is not Level.UNORDERED
+            count = 4 if reply.reader.table else 3
+            with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), taken(frame, count) as fds:
+                mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
+                bell_fd, data_fd = self._bell_fd.copy(), fds.take()
+                table = Mapping.attach(fds.take()) if reply.reader.table else None
+                log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
+            log.opener = LargeOpener(self._channel, reply.reader.port)
+            if self._engine is not None:
+                self._engine.attended_by(log)
+            handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
+                                  [position_from_wire(one) for one in reply.reader.ends], reply.reader.types)
+            handle.rewound = skips and after is not None and start.place < after.place
+            return handle
+
+    def whole_or_closed(self) -> contextlib.AbstractContextManager[None]:
+        """What the calling thread opens within it is closed again if it is left by an exception, whatever object was
+        made of it by then; none may be used any more."""
+        return whole_or_closed()
 
     # --- saying what there is
 
@@ -558,7 +566,8 @@ class Descriptor:
         return os.dup(self._fd)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        close(self._fd)
+        if hasattr(self, "_fd"):  # else making it was interrupted
+            close(self._fd)
 
 
 def taken(frame: Frame, count: int) -> Loose:
