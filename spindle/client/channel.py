@@ -21,6 +21,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
@@ -43,22 +44,18 @@ class Port(Protocol):
     def mark_gone(self) -> None: ...
 
 
-class _Opening(threading.local):
-    """What the innermost `whole_or_closed()` of a thread has had opened; None outside of any."""
-
-    ports: list[tuple[Channel, int]] | None = None
-
-
-_opening = _Opening()
+_opening: ContextVar[list[tuple[Channel, int]] | None] = ContextVar("spindle_opening", default=None)
+"""What the innermost `whole_or_closed()` of the calling thread has had opened; None outside of any."""
 
 
 @contextlib.contextmanager
 def whole_or_closed() -> Iterator[None]:
     """All ports of nodes that this thread opens within it are closed again if it is left by an exception: also by one
     of a signal's handler, which may come between an answer and the object that is made of it."""
-    before, ports = _opening.ports, []
+    ports: list[tuple[Channel, int]] = []
+    before = _opening.get()
     try:
-        _opening.ports = ports
+        _opening.set(ports)
         yield
     except BaseException:
         for channel, port in ports:
@@ -66,7 +63,7 @@ def whole_or_closed() -> Iterator[None]:
             channel.post_close(port)
         raise
     finally:
-        _opening.ports = before
+        _opening.set(before)
         if before is not None:
             before += ports
 
@@ -82,7 +79,7 @@ class Call:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.ports = _opening.ports
+        self.ports = _opening.get()
         self.frame: Frame | None = None
         self.answered = Latch()
         self.reply: pb.Reply | None = None
