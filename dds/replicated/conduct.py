@@ -15,6 +15,8 @@ from dds.replicated.messages import Entry
 
 T = TypeVar("T")
 
+NEWS_S = 1.0  # so long after it counts in the order that a replica is there may be unknown
+
 
 class Conduct(Generic[T]):
     """One replica. T: what its driver keeps with each command, to tell its result to.
@@ -29,6 +31,10 @@ class Conduct(Generic[T]):
     snapshot, and for those that donors have begun and died.
     Without the state, too: a snapshot that a command is in already says nothing of its result, and one that is written
     without a lineage is carried out by nobody.
+
+    Why who was never seen has not gone: that a replica is live comes in the order, and that it is there by another way,
+    which may be the slower one. Who has been there and is no more has gone. Of who has not been there yet that is said
+    only if it is so for NEWS_S, and the node says so then; it may have ended before anybody heard of it.
     """
 
     def __init__(self, me: bytes, target: Target, check_every: int, snapshot_every: int, piece_bytes: int) -> None:
@@ -38,6 +44,7 @@ class Conduct(Generic[T]):
         self._flight_bytes = snapshot_every // 2  # of all replicas
         self._in_flight: dict[int, tuple[Entry, T]] = {}
         self._bytes = 0  # of them
+        self._seen: set[bytes] = set()  # replicas that were there, of those that count
 
     @property
     def in_flight(self) -> int:
@@ -93,12 +100,26 @@ class Conduct(Generic[T]):
         found = ((self._settle(number), result) for number, result in effects.results)
         return write, [(whom, result) for whom, result in found if whom is not None]
 
-    def is_lacking(self, there: set[bytes]) -> bool:
-        """True if a replica counts in the order that isn't among these, or if it depends on that whether this one may
-        be live: see `must_look`."""
+    def _lacking(self, there: set[bytes]) -> set[bytes]:
+        """Replicas that count in the order and are not among these."""
         agreed = self.machine.agreed
-        return self.must_look or (self.machine.phase is Phase.LIVE and agreed is not None and not (
-            there.issuperset(agreed.live) and there.issuperset(agreed.wants)))
+        if agreed is None:
+            return set()
+        counted = {*agreed.live, *agreed.wants}
+        self._seen &= counted
+        self._seen |= there & counted
+        return counted - there
+
+    def is_lacking(self, there: set[bytes]) -> bool:
+        """True if a replica has gone that counts in the order: it was there, and isn't among these; or if it depends on
+        who is there whether this one may be live: see `must_look`."""
+        lacking = self._lacking(there)
+        return self.must_look or (self.machine.phase is Phase.LIVE and not self._seen.isdisjoint(lacking))
+
+    def awaits_news(self, there: set[bytes]) -> bool:
+        """True if a replica counts in the order that has never been there: if that lasts for NEWS_S, look_around with
+        those that are there by what its node knows, `surely`."""
+        return self.machine.phase is Phase.LIVE and not self._lacking(there) <= self._seen
 
     @property
     def must_look(self) -> bool:
@@ -106,9 +127,11 @@ class Conduct(Generic[T]):
         what its node knows, not by what has been heard of that."""
         return self.machine.must_look
 
-    def look_around(self, there: set[bytes]) -> list[Entry]:
-        """These replicas are there by now: what to write of those that are not."""
-        return self.machine.present(there)
+    def look_around(self, there: set[bytes], surely: bool = False) -> list[Entry]:
+        """These replicas are there by now: what to write of those that are not. surely: also of those that have never
+        been there."""
+        lacking = self._lacking(there)
+        return self.machine.present(there if surely or self.must_look else there | (lacking - self._seen))
 
     def write_again(self) -> list[Entry]:
         """Its node has gone, and with it perhaps entries that it had written: what to write at the next one. All that
@@ -138,4 +161,4 @@ def _size(entry: Entry) -> int:
     return len(entry.body) + len(entry.name) + ENTRY_BYTES
 
 
-__all__ = ["Conduct"]
+__all__ = ["NEWS_S", "Conduct"]

@@ -24,7 +24,7 @@ from dds.entity import Participant, enabled
 from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
 from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
-from dds.replicated.conduct import Conduct
+from dds.replicated.conduct import NEWS_S, Conduct
 from dds.replicated.errors import ReplicaDiverged, ReplicaError, StateLost
 from dds.replicated.machine import Phase, Result
 from dds.replicated.messages import ID_BYTES, ROOM, Entry
@@ -92,6 +92,7 @@ class Driver:
             close_ends(self._writer)
             raise
         self._reads_anew = False  # entries may be missing, and another reader is to be opened
+        self._news_due_ns: int | None = None  # see _wait_for_news()
         self._peers = Peers(self._reader, self._writer, "replica")
         self._pump: Pump[Entry] = Pump(participant, f"dds replica of {name}", self._reader, [self._writer], self)
         self._to_write: queue.SimpleQueue[Entry | Again | None] = queue.SimpleQueue()
@@ -358,7 +359,7 @@ class Driver:
         with self._lock:
             self._bury()
 
-    def _look_whether_there(self) -> None:
+    def _look_whether_there(self, surely: bool = False) -> None:
         """Those that are live in the order, by what the node says now: that is asked without the lock."""
         try:
             self._reader._runtime.refresh(self._topic.name)
@@ -367,7 +368,7 @@ class Driver:
             return
         self._peers.look()
         with self._lock:
-            self._have_written(self._conduct.look_around(self._peers.there))
+            self._have_written(self._conduct.look_around(self._peers.there, surely))
         self._end_if_stopped()
 
     def _must_read_anew(self) -> bool:
@@ -383,7 +384,21 @@ class Driver:
             self._read_anew()
         if self._conduct.must_look:
             self._look_whether_there()
-        return now_ns + int(LOOK_S * 1e9) if self._reads_anew or self._conduct.must_look else None
+        again = now_ns + int(LOOK_S * 1e9) if self._reads_anew or self._conduct.must_look else None
+        news = self._wait_for_news(now_ns)
+        return again if news is None else news if again is None else min(again, news)
+
+    def _wait_for_news(self, now_ns: int) -> int | None:
+        """Of replicas that are live in the order and that nobody has told us of: until when. Then they have gone."""
+        with self._lock:
+            if not self._conduct.awaits_news(self._peers.there):
+                self._news_due_ns = None
+                return None
+            due_ns = self._news_due_ns = self._news_due_ns or now_ns + int(NEWS_S * 1e9)
+        if now_ns >= due_ns:
+            due_ns = self._news_due_ns = now_ns + int(NEWS_S * 1e9)
+            self._look_whether_there(surely=True)
+        return due_ns
 
     def _read_anew(self) -> None:
         """From the oldest that the topic has kept, by another reader: nobody can say of this one where its hole is."""

@@ -1,4 +1,4 @@
-"""O1 to O5: what must hold of a replicated object (`dds.replicated`) in a run. The programs that hold it: `replicas`.
+"""O1 to O6: what must hold of a replicated object (`dds.replicated`) in a run. The programs that hold it: `replicas`.
 
     O1  replicas that have the state have the same at the same place of the order, and it is the one that a replica had
         which carried out every entry: so whoever got a snapshot has neither a gap in it nor anything twice
@@ -6,6 +6,7 @@
     O3  what a caller was told lasts as long as the object does: until no replica and no node that has it is left
     O4  a logged object has, after the death of all, every command that was known to be on disk everywhere
     O5  in the end all replicas have the state, know of each other and of nobody else, and nothing is under way
+    O6  a replica says of another that it has gone only if that has, or its node, or that came from another one lately
 
 What of a logged topic was in journals that the others went on without (`.forked`), or that no node had which began
 the topic anew, is not promised, see docs/reliability.md.
@@ -24,6 +25,7 @@ from spindle.group.topics import TopicSpec
 from spindle_lab.whole.violation import Violation
 
 if TYPE_CHECKING:
+    from spindle.node.node import Node
     from spindle_lab.whole.replicas import Held, Replicating
     from spindle_lab.whole.world import World
 
@@ -160,6 +162,26 @@ class Objects:
             if self.logged and not self._forked():
                 raise Violation("O4", f"{held} waits for a snapshot, and nobody has the state of the object, though it "
                                       "is on disk")
+
+    def buried(self, held: Held, replica: bytes) -> None:
+        """O6: one says of another that it has gone."""
+        for one in self.held():
+            if one.me == replica and one.is_there(self.world.system.now_ns) and self._together(held, one):
+                raise Violation("O6", f"{held} says that {one} has gone, which is there, at a node of the same view")
+
+    def _together(self, first: Held, second: Held) -> bool:
+        """Their nodes are in one view, and connected: the end of a connection is the end of its node for the other."""
+        one, other = self._node_of(first), self._node_of(second)
+        if one is None or other is None or one._view is None or other._view is None:
+            return False
+        return (one._view.group_id, one._view.view_id) == (other._view.group_id, other._view.view_id) and (
+            one is other or (other.node_id in one._peers.lives() and one.node_id in other._peers.lives()))
+
+    def _node_of(self, held: Held) -> Node | None:
+        session = held.program.session
+        return None if session is None or session.gone else next(
+            (slot.attachments.node for slot in self.world.nodes
+             if slot.node_id == session.node_id and slot.serving and slot.attachments is not None), None)
 
     def closed(self) -> None:
         """A replica has been closed."""

@@ -12,7 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from dds.codecs.types import codec_for
-from dds.replicated.conduct import Conduct
+from dds.replicated.conduct import NEWS_S, Conduct
 from dds.replicated.machine import Phase
 from dds.replicated.messages import Entry, Kind
 from dds.replicated.object import Carrier, interface_of
@@ -64,7 +64,8 @@ class Held:
         self.hears_twice = False  # that its node has gone: a writer and the pump of a Replica may both say so
         self.place: Place | None = None  # of the last entry that it has followed
         self.group_id = 0  # in whose order its node is
-        self.waits_since = 0
+        self.waits_since = self.there_since = 0
+        self.news_due_ns = 0  # until then replicas that count in the order may not be known to be there; 0: all are
 
     @property
     def roll(self) -> Roll:
@@ -76,6 +77,12 @@ class Held:
     def has_state(self) -> bool:
         """It has, or may have by what it is reading."""
         return self.conduct.machine.agreed is not None or self.conduct.machine.phase is Phase.READING
+
+    def is_there(self, now_ns: int) -> bool:
+        """Others must know by now that it is, if their node is in its node's view: it has not come from another one
+        lately."""
+        return self.open and len(self.guids) == 2 and (
+            self.after is None or now_ns - self.there_since > int(NEWS_S * 1e9))
 
     def unsettled(self) -> str:
         """What is under way, if anything."""
@@ -151,6 +158,7 @@ class Replicating(Program):
                                          guid=guids[1])
             self._announced(held, guids[1], False)
         held.reader, held.writer, held.group_id = reader, writer, reader.start.group_id
+        held.there_since = self.world.system.now_ns
         if after is None:
             return
         held.callers.clear()
@@ -334,9 +342,23 @@ class Replicating(Program):
             found = Announcement.decode(one.endpoint) if one.topic == self.objects.spec.name else None
             if found is not None and found.role == ROLE:
                 said[one.is_writer].add(found.id)
-        there = at_both_ends(*said)
-        if held.conduct.is_lacking(there):
-            held.others += held.conduct.look_around(there)
+        there, conduct, now_ns = at_both_ends(*said), held.conduct, self.world.system.now_ns
+        if conduct.is_lacking(there):
+            self._buries(held, conduct.look_around(there))
+        if not conduct.awaits_news(there):
+            held.news_due_ns = 0
+        elif not held.news_due_ns:
+            held.news_due_ns = now_ns + int(NEWS_S * 1e9)
+        elif now_ns >= held.news_due_ns:
+            held.news_due_ns = 0
+            self.world.met("a replica is gone that nobody had been told of")
+            self._buries(held, conduct.look_around(there, surely=True))
+
+    def _buries(self, held: Held, entries: list[Entry]) -> None:
+        for entry in entries:
+            if entry.kind == Kind.GONE and entry.body != held.me:
+                self.objects.buried(held, entry.body)
+        held.others += entries
 
     def _is_lonely(self, held: Held) -> None:
         now_ns = self.world.system.now_ns

@@ -85,7 +85,8 @@ class Reader:
             self.world.order.append((self.outbox.pop(0), self.clock))
 
     def look_around(self) -> None:
-        self.outbox += self.conduct.look_around({one.machine.me for one in self.world.readers if one.alive})
+        self.outbox += self.conduct.look_around(
+            {one.machine.me for one in self.world.readers if one.alive}, surely=True)
 
     def lose_node(self) -> None:
         """Some of what it wrote is lost; what is pending is written again, also what had come."""

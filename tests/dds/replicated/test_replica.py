@@ -328,6 +328,19 @@ def test_hostile_bytes_change_nothing(pair, two_nodes) -> None:
         assert third.all() == first.all()
 
 
+def test_who_counts_and_never_comes_is_gone_in_the_end(pair, two_nodes) -> None:
+    """Goal: a replica that died before anybody was told that it is there doesn't stay in the order. Method: somebody
+    says in the order that one is live which was never there; those that are there are not said to have gone."""
+    first, second = pair
+    machine = first._core.machine
+    writer = DataWriter(two_nodes[0], Topic(two_nodes[0], "ledger_Replicated", Entry))
+    ghost = bytes(16)
+    writer.write(Entry(Kind.LIVE, ghost, machine.agreed.lineage, 0, 0, 0, "", machine.agreed.signature))
+    wait_until(lambda: ghost in machine.agreed.live)
+    wait_until(lambda: ghost not in machine.agreed.live)
+    assert set(first.replicas()) == {first.id, second.id} and first.phase == second.phase == "is live"
+
+
 def test_a_condition_is_waited_for(pair) -> None:
     first, second = pair
     assert not first.wait_for(lambda one: bool(one.lines), duration(milliseconds=10))
