@@ -24,8 +24,8 @@ _idle = True
 
 
 def start() -> None:
-    """Start the thread, if it doesn't run yet. Not for finalizers: this allocates and locks. Never asks Thread.is_alive():
-    where a signal's handler raises in it, CPython takes the thread for ended from then on (before 3.13)."""
+    """Start the thread, if it doesn't run yet. Not for finalizers: this allocates and locks. It isn't asked whether it
+    lives: where a signal's handler raises in Thread.is_alive(), CPython takes it for ended (before 3.13)."""
     global _thread
     if _thread is None:
         thread = threading.Thread(target=_run, name="dds closing", daemon=True)

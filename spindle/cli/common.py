@@ -195,6 +195,30 @@ def json_default(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def is_interrupt(error: BaseException) -> bool:
+    """True if a Ctrl-C came to this: what `threading` does in Python, Thread.start() for one, makes "release unlocked
+    lock" of an exception that a signal's handler raises at the wrong place."""
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen:
+        if isinstance(found, KeyboardInterrupt):
+            return True
+        seen.add(id(found))
+        found = found.__context__
+    return False
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[None]:
+    """A Ctrl-C comes out of it as KeyboardInterrupt, whatever it has become within."""
+    try:
+        yield
+    except RuntimeError as error:
+        if is_interrupt(error):
+            raise KeyboardInterrupt from error
+        raise
+
+
 @contextlib.contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Ctrl-C and SIGTERM call this meanwhile, instead of ending the command where it is."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ import click
 from spindle.cli.common import note
 from spindle.config.settings import parse_size
 from spindle.errors import TopicMismatch, TopicUnknown
+from spindle.locks import Latch
 
 if TYPE_CHECKING:
     from spindle.client import Event, ReaderHandle, Session, WriterHandle
@@ -98,7 +98,7 @@ def wait_for_topic(session: Session, topic: str, timeout_s: float | None, otherw
     if info is not None:
         return info
     note(f"waiting for topic {topic!r}; nobody has declared it yet (--create declares it as bytes)")
-    changed = threading.Event()
+    changed = Latch()
     session.add_listener(lambda _: changed.set())
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     while True:
@@ -119,7 +119,7 @@ def wait_for_readers(session: Session, topic: str, readers: int | None, grace_s:
     wanted = 1 if readers is None else readers
     if wanted == 0:
         return
-    changed = threading.Event()
+    changed = Latch()
 
     def on_event(event: Event) -> None:
         if event.endpoint is None or event.endpoint.topic == topic:

@@ -214,6 +214,10 @@ def run(args: list[str]) -> int:
     except BrokenPipeError:
         return _pipe_broken()
     except Exception as error:
+        from spindle.cli.common import is_interrupt
+
+        if isinstance(error, RuntimeError) and is_interrupt(error):
+            return EXIT_INTERRUPTED
         if debug:
             import traceback
 

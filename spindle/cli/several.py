@@ -24,6 +24,7 @@ from spindle.cli.common import Target, is_like, note, put
 from spindle.cli.following import ATTEMPT_S, PAUSE_S, Following
 from spindle.cli.ports import OPAQUE_TYPE, found
 from spindle.errors import AccessDenied, NoDaemon, NodeStopped, SpindleError
+from spindle.locks import Latch
 from spindle_core.errors import CoreError
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Several:
         self._printer, self._count, self._timeout_s = printer, count, timeout_s
         self._history, self._keep_all, self._again = history, keep_all, again
         self._lock = threading.Lock()
-        self._changed = threading.Event()
+        self._changed = Latch()
         self._reading: set[str] = set()
         self._refused: dict[str, str] = {}  # why topics could not be read
         self._retry: dict[str, float] = {}  # when they are tried again

@@ -17,6 +17,7 @@ from spindle.cli.common import (
     Amount,
     Target,
     complete_topic,
+    interrupts,
     note,
     put,
     target_options,
@@ -114,7 +115,7 @@ def sub(
     if len(topics) > 1 or is_pattern(topic):
         use_all_descriptors()
         try:
-            with target.attach("spindle sub") as session:
+            with interrupts(), target.attach("spindle sub") as session:
                 for one in topics:
                     if create and not is_pattern(one):
                         declared(session, one, level, size_max)
@@ -125,7 +126,7 @@ def sub(
             return 0
         return ended(seen, lost, count)
     try:
-        with target.attach("spindle sub") as session:
+        with interrupts(), target.attach("spindle sub") as session:
             grouped = found(session, topic) is None and bool(typed.order_of(session, topic, history))
             if grouped:
                 info = None

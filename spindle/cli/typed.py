@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import click
 
 from spindle.cli.common import Target, note, put, time_text
 from spindle.errors import NodeStopped, TopicMismatch
+from spindle.locks import Latch
 
 if TYPE_CHECKING:
     from dds import DataReader, DataWriter, DomainParticipant
@@ -282,7 +282,7 @@ def _dtype_text(dtype: Any) -> str:
 
 def wait_for_type(session: Session, topic: str, type_name: str, timeout_s: float | None) -> tuple[TopicType, str]:
     """As chosen(), once a program that has the topic open says what its type is; or after `timeout_s`, None = never."""
-    changed = threading.Event()
+    changed = Latch()
     session.add_listener(lambda _: changed.set())
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     told = looked = False

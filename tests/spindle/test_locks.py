@@ -5,7 +5,9 @@ Method: a wait is interrupted at each place where Python runs signal handlers, o
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -152,3 +154,13 @@ def test_a_lock_that_was_not_taken_is_not_given_back() -> None:
     with Taking(condition, None, TimeoutError):
         assert not is_free(condition)
     assert is_free(condition)
+
+
+@pytest.mark.parametrize("room", ["dds", "spindle/client", "spindle/cli", "spindle/links"])
+def test_where_signals_come_nobody_waits_with_threadings_own(room: str) -> None:
+    """Goal: commands and programs are ended by signals; none ends by "release unlocked lock" then."""
+    found = [f"{file}: {line.strip()}" for file in sorted(Path(room).rglob("*.py"))
+             for line in file.read_text().splitlines()
+             if re.search(r"threading\.(Event|Condition|Semaphore|Barrier)\(|queue\.Queue\(", line)]
+    allowed = ("dds/rpc/server.py", "dds/waiting/wake.py")  # threads of our own, which no handler interrupts
+    assert not [one for one in found if not one.startswith(allowed)]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any
 
 from spindle.errors import SpindleError
+from spindle.locks import Condition
 
 if TYPE_CHECKING:
     from spindle.client import ReaderHandle, Session
@@ -42,7 +43,7 @@ class Opening:
 
     def __init__(self, done: Callable[[], None]) -> None:
         self._done = done
-        self._lock = threading.Condition()
+        self._lock = Condition()
         self._ready: list[Opened] = []
         self._names: dict[str, Session] = {}  # that are being opened, or have not been taken
         self._over = False

@@ -18,7 +18,6 @@ import collections
 import contextlib
 import functools
 import itertools
-import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,6 +35,7 @@ from spindle.cli.ports import LEVELS
 from spindle.cli.recordings.lanes import Form, Lane, Played, Unit
 from spindle.cli.recordings.underway import Underway, samples_in
 from spindle.errors import NodeStopped, TopicMismatch
+from spindle.locks import Latch
 
 if TYPE_CHECKING:
     from dds import DataWriter, DomainParticipant, Publisher, Topic
@@ -122,7 +122,7 @@ class Player:
         self._attachment = within._runtime.attachment
         self._losses = self._attachment.status.lost_count  # that were dealt with
         self._node_id = session.node_id
-        self._stopping = threading.Event()
+        self._stopping = Latch()
         self.count = self.bytes = self.skipped = self.resent = 0
         self.behind_s = 0.0  # how late the last message was
 

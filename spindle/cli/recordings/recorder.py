@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import os
 import select
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from spindle.cli.recordings.tracks import OPAQUE, UNKNOWN, Kind, Track, kind_of
 from spindle.errors import AccessDenied, GroupSilent, NoDaemon, NodeStopped, SpindleError, TopicMismatch, TopicUnknown
 from spindle.group.levels import Level
 from spindle.journal.recording import places_in_set
+from spindle.locks import Latch
 
 if TYPE_CHECKING:
     from spindle.client import ReaderHandle, Session
@@ -72,7 +72,7 @@ class Recorder:
         self._stopping = False
         self._told: Session | None = None  # that was said to have gone
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._news = threading.Event()
+        self._news = Latch()
         self._opening = Opening(self._rouse)
         self._refused: dict[str, Exception] = {}  # topics that could not be opened, and why
         self._retry_s = 0.0  # when they are tried again

@@ -15,6 +15,7 @@ from spindle.cli.common import (
     count_text,
     duration_text,
     escaped,
+    interrupts,
     is_like,
     json_default,
 )
@@ -79,3 +80,14 @@ def test_amounts() -> None:
     for text in ("nan", "-1", "much"):
         with pytest.raises(click.BadParameter):
             amount.convert(text, None, None)
+
+
+def test_a_signal_is_one_whatever_threading_makes_of_it() -> None:
+    """Method: what Thread.start() raises if a handler does within it, and the same without a signal."""
+    with pytest.raises(KeyboardInterrupt), interrupts():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+    with pytest.raises(RuntimeError), interrupts():
+        raise RuntimeError("odd")
