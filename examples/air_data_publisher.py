@@ -29,6 +29,7 @@ def main() -> int:
     participant = participant_of(options)
     strength = Qos(Policy.OwnershipStrength(options.strength))
     writer = DataWriter(participant, air_data_topic(participant), qos=IN_ORDER + strength)
+    replay.prepare()
     output.event("ready", "publishing air data")
     count = 0
     for row, due_ns in replay:

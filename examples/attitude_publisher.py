@@ -23,6 +23,7 @@ def main() -> int:
 
     participant = participant_of(options)
     writer = DataWriter(participant, attitude_topic(participant), qos=IN_ORDER)
+    replay.prepare()
     output.event("ready", "publishing attitude and position")
     count = 0
     for row, due_ns in replay:

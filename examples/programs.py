@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from flight_data import FlightDataError, read_flight
 from replay import Replay
@@ -61,6 +61,11 @@ def parser_for(description: str) -> argparse.ArgumentParser:
     return parser
 
 
+def moment(text: str) -> float | TextIO:
+    """The value of --at."""
+    return sys.stdin if text == "-" else float(text)
+
+
 def replay_options(parser: argparse.ArgumentParser) -> None:
     """Adds: which flight, which part of it, how fast."""
     group = parser.add_argument_group("replay")
@@ -69,7 +74,9 @@ def replay_options(parser: argparse.ArgumentParser) -> None:
         "--start", type=float, default=0.0, metavar="S", help="skip so many seconds of the flight (take-off is at 950)"
     )
     group.add_argument("--duration", type=float, default=math.inf, metavar="S", help="seconds of the flight to play")
-    group.add_argument("--at", type=float, metavar="UNIX_TIME", help="when to begin (default: now)")
+    group.add_argument(
+        "--at", type=moment, metavar="UNIX_TIME", help="when to begin (default: now); -: standard input says it"
+    )
     group.add_argument(
         "--jsonl", type=Path, metavar="PATH", help="full recording (.jsonl or .jsonl.gz) instead of the shipped table"
     )

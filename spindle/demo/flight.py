@@ -33,6 +33,7 @@ START_TIMEOUT_S = 30.0
 PAGE_TIMEOUT_S = 10.0
 DRAIN_TIMEOUT_S = 20.0
 END_TIMEOUT_S = 12.0
+LEAD_S = 0.5  # for the moment at which the publishers begin to reach them
 GRACE_S = 20.0  # for a publisher to end after its part of the flight
 
 
@@ -165,11 +166,8 @@ class Demonstration:
     async def _fly(self) -> None:
         plan = self.plan
         self.say(f"flying {plan.seconds * plan.speed / 60:.0f} minutes of the flight in {plan.seconds:g} s")
-        # For the publishers to start, as both begin at the same moment; the full recording takes a while to read.
-        lead_s = 3.0 if plan.jsonl is None else 10.0
-        began = time.time() + lead_s
         options = ["--json", "--speed", repr(plan.speed), "--start", repr(plan.start)]
-        options += ["--duration", repr(plan.seconds * plan.speed), "--at", repr(began)]
+        options += ["--duration", repr(plan.seconds * plan.speed), "--at", "-"]
         if plan.jsonl is not None:
             options += ["--jsonl", str(plan.jsonl)]
 
@@ -189,10 +187,13 @@ class Demonstration:
             "flight display", "primary_flight_display.py", DISPLAY_NODE,
             *(["--note", self._page] if self._page and plan.terminal else []), terminal=plan.terminal, on_line=self.say
         )
+        began = time.time() + LEAD_S  # only now: however long it takes them to start, they begin together
+        for child in (owner, *publishers.values()):
+            await child.tell(repr(began))
         await asyncio.sleep(max(0.0, began + plan.seconds / 2 - time.time()))
         await self._kill(owner)
         for topic, child in publishers.items():
-            final = await child.until_report("published", lead_s + plan.seconds + GRACE_S)
+            final = await child.until_report("published", LEAD_S + plan.seconds + GRACE_S)
             self._published[topic] = int(final["count"])
             self._note(child, await child.wait(END_TIMEOUT_S))
         self.findings.published[FLIGHT] = sum(self._published.values())

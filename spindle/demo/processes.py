@@ -117,14 +117,18 @@ class Child:
 
     async def ask(self, request: str, event: str, timeout_s: float) -> dict[str, Any]:
         """Writes a line to its stdin and returns the report that answers it."""
-        assert self.process.stdin is not None
         self.report.pop(event, None)
-        self.process.stdin.write(request.encode() + b"\n")
+        await self.tell(request)
+        return await self.until_report(event, timeout_s)
+
+    async def tell(self, text: str) -> None:
+        """Writes a line to its stdin. Raises DemoFailed if it has ended."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text.encode() + b"\n")
         try:
             await self.process.stdin.drain()
         except ConnectionError:
             raise DemoFailed(f"{self.name} has ended{self.tail()}") from None
-        return await self.until_report(event, timeout_s)
 
     def send(self, number: int) -> None:
         """Sends a signal if it still runs."""

@@ -25,7 +25,7 @@ class Program:
     def __init__(self, arguments: list[str], environment: dict[str, str]) -> None:
         self.process = subprocess.Popen(
             [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
@@ -57,6 +57,12 @@ class Program:
                     return found
         return {}
 
+    def tell(self, line: str) -> None:
+        """By its standard input."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
     def wait(self, timeout_s: float = 30.0) -> int:
         code = self.process.wait(timeout_s)
         self._thread.join(timeout_s)
@@ -71,8 +77,9 @@ class Program:
             self.process.kill()
         self.process.wait()
         self._thread.join(5)
-        assert self.process.stdout is not None
+        assert self.process.stdout is not None and self.process.stdin is not None
         self.process.stdout.close()
+        self.process.stdin.close()
 
 
 Start = Callable[..., Program]

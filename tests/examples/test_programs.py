@@ -69,8 +69,12 @@ def test_monitors_agree_with_each_other_and_a_late_one(programs: Start, daemons:
     monitors = [programs("alert_monitor.py", "--json", "--node", node) for node in (1, 2)]
     recorder = programs("flight_recorder.py", "--json", "--node", 2)
     ready(*monitors, recorder)
-    together = (*PIECE, "--speed", "15", "--at", str(time.time() + 8))  # once both run, however busy the machine is
-    publishers = [programs(f"{name}_publisher.py", "--json", *together) for name in ("air_data", "attitude")]
+    publishers = [programs(f"{name}_publisher.py", "--json", *PIECE, "--speed", "15", "--at", "-")
+                  for name in ("air_data", "attitude")]
+    ready(*publishers)
+    began = time.time()
+    for publisher in publishers:
+        publisher.tell(str(began))
     assert [one.wait() for one in publishers] == [0, 0]
     counts = [one.report("published")["count"] for one in publishers]
     assert counts == [240, 240], "four rows a second"
