@@ -272,7 +272,7 @@ def test_a_publisher_outlives_its_node(cli: Cli, group: list[Daemon]) -> None:
 def test_who_follows_a_logged_topic_waits_for_the_whole_group(cli: Cli, runtime_dir: Path, tmp_path: Path) -> None:
     """Goal: a reader and a writer outlive the death of all nodes, though the first one is alone for longer than the
     group may take. Method: three daemons are killed; one comes back, then the others."""
-    settings = ["--journal-dir", str(tmp_path / "journal"), "--set", "limits.open_timeout_s=0.5"]
+    settings = ["--journal-dir", str(tmp_path / "journal")]
     with contextlib.ExitStack() as stack:
         started = stack.enter_context(daemons(runtime_dir, 3, settings))
         assert cli("pub", "logged", "begin", "--readers", 0, "--level", "logged", "--timeout", 30).code == 0
@@ -286,7 +286,7 @@ def test_who_follows_a_logged_topic_waits_for_the_whole_group(cli: Cli, runtime_
             daemon.kill()
         publisher.stdin.write(b"between\n")
         for node_id in (1, 2, 3):
-            daemon = Daemon(node_id, *settings, runtime_dir=runtime_dir)
+            daemon = Daemon(node_id, *settings, "--set", "limits.open_timeout_s=0.5", runtime_dir=runtime_dir)
             stack.callback(daemon.stop)
             daemon.wait_ready()
             for command in (subscriber, publisher) if node_id == 1 else ():
