@@ -37,6 +37,8 @@ FACILITY_DAEMON = 3
 IDENTIFIER = "spindle"
 RECENT_MAX = 500  # events and warnings that a process remembers
 RECENT_TEXT_MAX = 500  # characters of each
+SAY_AGAIN_S, SAID_MAX = 60.0, 1000  # until the log says again what may come for ever; of so many such things
+SAID_AT_ONCE = 50  # different ones that are said within that time
 PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.DEBUG, 7))
 TEXT = logging.Formatter("%(asctime)s.%(msecs)03d %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
 
@@ -80,6 +82,43 @@ EVENTS = (NODE_STARTS, VIEW_INSTALLED, MEMBER_LOST, MEMBER_SILENT, TOPIC_HELD_UP
           DAEMON_ENDS)
 
 _OF_ERRORS = ((CastOut, CAST_OUT), (NoMajority, NO_MAJORITY), (JournalError, JOURNAL_FAILED))
+
+
+class Sparing:
+    """Warnings of what somebody outside may cause for ever: each is said at once, and the same of it once a minute; of
+    them all, SAID_AT_ONCE in a minute."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said: dict[object, tuple[float, int]] = {}  # what was said when, and how often it was since
+        self._began_s = 0.0  # of the present minute
+        self._lines = 0  # said in it
+
+    def __len__(self) -> int:
+        return len(self._said)
+
+    def warn(self, what: object, text: str, *values: object) -> None:
+        """`what` (hashable) says what is the same."""
+        now = time.monotonic()
+        said_s, more = self._said.get(what, (-SAY_AGAIN_S, 0))
+        if now - said_s < SAY_AGAIN_S:
+            self._said[what] = said_s, more + 1
+            self._log.debug(text, *values)
+            return
+        if now - self._began_s >= SAY_AGAIN_S:
+            self._began_s, self._lines = now, 0
+        self._lines += 1
+        if self._lines > SAID_AT_ONCE:
+            self._log.debug(text, *values)
+            if self._lines == SAID_AT_ONCE + 1:
+                self._log.warning("others like it are not said for %g s", self._began_s + SAY_AGAIN_S - now)
+            return
+        self._said.pop(what, None)
+        if len(self._said) >= SAID_MAX:
+            del self._said[next(iter(self._said))]  # said longest ago
+        self._said[what] = now, 0
+        also = f" ({more} more like it since this was said last)" if more else ""
+        self._log.warning(text + also.replace("%", "%%"), *values)
 
 
 def about(event: Event | None = None, **fields: Any) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from spindle.applications.operators import Operators
 from spindle.applications.quotas import Quotas
 from spindle.applications.turns import Room, Turns
 from spindle.errors import (
+    AccessDenied,
     ConfigError,
     ConnectionEnded,
     ProtocolMismatch,
@@ -64,6 +65,7 @@ from spindle.security.access import PeerCredentials, Permissions
 from spindle.transport.wire import Connection, Frame, Limits, close_all
 
 if TYPE_CHECKING:
+    from spindle.logs import Sparing
     from spindle.node.node import Node
     from spindle_core.ends import ApplicationBell
 
@@ -87,6 +89,7 @@ class Registry(Protocol):
     turns: Turns
     quotas: Quotas
     announced: dict[bytes, tuple[OpenPorts, int]]
+    denials: Sparing
 
     @property
     def stopping(self) -> bool:
@@ -288,6 +291,9 @@ class Application(Operators):
                     raise
                 self._hand_over(reply)
         except (SpindleError, ValueError, OSError) as error:
+            if isinstance(error, AccessDenied):
+                what = str(error).replace(str(self.permissions.peer), "")  # which process it was doesn't matter
+                self._all.denials.warn((self.name, what), "%s is refused: %s", self, error)
             kind, text = error_to_wire(error)
             self.send(pb.NodeFrame(
                 refusal=pb.Refusal(number=request.number, kind=kind, text=text)).SerializeToString())

@@ -29,6 +29,7 @@ from spindle.applications.turns import Turns
 from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, WireError, error_to_wire
 from spindle.group.codec import PROTOCOL_VERSION, event_to_wire
 from spindle.group.events import GONE, Event
+from spindle.logs import Sparing
 from spindle.proto import attach_pb2 as pb
 from spindle.proto import opening_pb2
 from spindle.relay.figures import RelayFigures
@@ -54,6 +55,7 @@ class Attachments:
         self.announced: dict[bytes, tuple[OpenPorts, int]] = {}  # by guid: whose port this is
         self.relayed = RelayFigures()
         self.edges = Edges(node, self.admit)
+        self.denials = Sparing(LOG)  # of what access rules forbid
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: SpindleError | None = None

@@ -131,7 +131,7 @@ class ApplicationLinks:
             name = port_name(wanted.port)
             (self._permissions.check_publish if wanted.node_id else self._permissions.check_subscribe)(name)
         if len(self._open) + self._opening >= LINKS_MAX:
-            raise ConfigError(f"{LINKS_MAX} links of one program are the limit")
+            raise ConfigError(f"{LINKS_MAX} links of one program are the limit: close one first")
         size = LINK_BYTES + wanted.memory
         self._check_room(size, f"a link with {wanted.memory} bytes of memory")
         if self._quota is not None:
@@ -334,7 +334,7 @@ class ApplicationLinks:
         if not wanted.size:
             raise ConfigError(f"region {wanted.name!r} must have at least a byte")
         if len(self._regions) + self._offering >= REGIONS_MAX:
-            raise ConfigError(f"{REGIONS_MAX} regions of one program are the limit")
+            raise ConfigError(f"{REGIONS_MAX} regions of one program are the limit: end one first")
         if wanted.writer and wanted.atomics:
             raise ConfigError(f"region {wanted.name!r} is open to the writes of one node, or to atomics of all: not "
                               "to both")
@@ -400,7 +400,7 @@ class ApplicationLinks:
             size for size, _ in self._regions.values())
         if used + size > MEMORY_MAX:
             raise ConfigError(f"{what}: {MEMORY_MAX >> 20} MiB for all links and regions of one program are the limit, "
-                              f"and {used} bytes are in use")
+                              f"and {used} bytes are in use: close or end some first")
 
     async def end(self) -> None:
         """The application has gone. Idempotent."""

@@ -257,7 +257,7 @@ def _take_role(drafts: _Drafts, node_id: int, role: Role) -> None:
         return
     if role.member and node_id not in draft.members and sum(len(one.members) for one in drafts.topics()) >= ROLES_MAX:
         raise TopicLimit(f"node {node_id} cannot join topic {role.topic!r}: the topics of the group together have "
-                         f"{ROLES_MAX} members, which is the limit")
+                         f"{ROLES_MAX} members, which is the limit: close topics that are not needed at some nodes")
     (draft.members.add if role.member else draft.members.discard)(node_id)
     (draft.senders.add if role.sender else draft.senders.discard)(node_id)
 

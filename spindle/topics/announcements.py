@@ -40,7 +40,7 @@ class Announcements:
             raise AccessDenied(f"guid {endpoint.guid.hex()} is announced by an application of node {holder}")
         if len(self._own) >= ENDPOINTS_MAX and endpoint.guid not in self._own:
             raise TopicLimit(f"this node has announced {ENDPOINTS_MAX} readers, writers, topics and participants, "
-                             "which is the limit")
+                             "which is the limit: close some")
         self._own[endpoint.guid] = endpoint
         self._broadcast(pb.PeerMessage(endpoint_added=endpoint_to_wire(endpoint)))
         self._came(endpoint)

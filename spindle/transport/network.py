@@ -42,6 +42,7 @@ from spindle.errors import (
     SpindleError,
     shortage,
 )
+from spindle.logs import Sparing
 from spindle.security.access import NetworkPeer, address_text
 from spindle.security.identity import PLAIN as PLAIN_MODE
 from spindle.security.trust import REMIND_S, Trust
@@ -59,7 +60,6 @@ DATA_VERSION = 1
 INTRODUCING_MAX = 256
 LISTEN_BACKLOG = 128
 ENDING_TIMEOUT_S = 1.0
-SAY_AGAIN_S, SAID_MAX = 60.0, 1000  # until the log says the same of one host again; of so many things
 UNANSWERED_MS_MIN = 10_000  # what was sent and isn't acknowledged by then ends a connection
 RESEND_MS_MAX = 1000  # between attempts to send again, where the kernel can be told so
 TCP_THIN_LINEAR_TIMEOUTS, TCP_RTO_MAX_MS = 16, 44  # of <linux/tcp.h>; Linux 6.15 has the second one
@@ -120,7 +120,7 @@ class Network:
         self._trust = Trust.of(config)
         self._places: dict[int, tuple[int, Place]] = {}  # by node id: a life of it, and where that has proved to be
         self._astray: set[int] = set()  # node ids: the last attempt to reach them there failed
-        self._closed: dict[tuple[str, str], tuple[float, int]] = {}  # what was said when, and how often it was since
+        self._closed = Sparing(LOG)
         self.endpoint = ""  # host:port, for others
         self.short: NoResources | None = None  # why the last connection that came in could not be taken
 
@@ -254,19 +254,8 @@ class Network:
 
     def _say_closed(self, address: str, why: str) -> None:
         """In the log; the same of one host once a minute, as whatever looks whether the port is open comes for ever."""
-        host, now = address.rpartition(":")[0], time.monotonic()
-        what = host, why.replace(address, host)
-        said_s, more = self._closed.get(what, (-SAY_AGAIN_S, 0))
-        if now - said_s < SAY_AGAIN_S:
-            self._closed[what] = said_s, more + 1
-            LOG.debug("closed a connection of %s: %s", address, why)
-            return
-        self._closed.pop(what, None)
-        if len(self._closed) >= SAID_MAX:
-            del self._closed[next(iter(self._closed))]  # said longest ago
-        self._closed[what] = now, 0
-        LOG.warning("closed a connection of %s: %s%s", address, why, f" ({more} more like it since this was said last)"
-                    if more else "")
+        host = address.rpartition(":")[0]
+        self._closed.warn((host, why.replace(address, host)), "closed a connection of %s: %s", address, why)
 
     async def _admit_tls(self, sock: socket.socket, first: bytes, timeout_s: float) -> None:
         if self._trust.mode == PLAIN_MODE:

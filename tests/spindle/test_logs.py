@@ -351,3 +351,30 @@ def test_a_daemon_whose_journal_is_away_logs_to_stderr(runtime_dir: Path) -> Non
 
 def test_every_format_is_tried_here() -> None:
     assert LOG_FORMATS == ("auto", "text", "json", "journal")
+
+
+def test_what_may_come_for_ever_is_said_sparingly(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+                                                  ) -> None:
+    """Goal: the same once in a while, with how often it was; and of different ones no more than so many."""
+    log = logging.getLogger("spindle.sparing")
+    caplog.set_level(logging.WARNING, log.name)
+    monkeypatch.setattr(logs, "SAID_AT_ONCE", 3)
+    sparing = logs.Sparing(log)
+
+    def said() -> list[str]:
+        found = [one.getMessage() for one in caplog.records]
+        caplog.clear()
+        return found
+
+    for _ in range(4):
+        sparing.warn("a", "%s came", "a%")
+    assert said() == ["a% came"]
+    for what in "bcdefg":
+        sparing.warn(what, "%s came", what)
+    assert said()[:2] == ["b came", "c came"] and len(sparing) == 3
+    monkeypatch.setattr(logs, "SAY_AGAIN_S", 0.0)
+    sparing.warn("a", "%s came", "a%")
+    assert said() == ["a% came (3 more like it since this was said last)"]
+    monkeypatch.setattr(logs, "SAID_MAX", 2)
+    sparing.warn("h", "%s came", "h")
+    assert len(sparing) <= 3 and said() == ["h came"]

@@ -3,6 +3,7 @@ about this user."""
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
@@ -30,3 +31,16 @@ def test_what_is_on_disk_is_given_up_by_those_who_may_write_it(runtime_dir: Path
         session.delete_topic("ours")
         session.delete_topic("loose")
         assert {one.spec.name for one in session.topics()} == {"theirs"}
+
+
+def test_what_is_forbidden_is_in_the_log_once(runtime_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: an operator sees who asks for what the rules forbid; whoever goes on asking doesn't fill the log."""
+    caplog.set_level(logging.WARNING, "spindle.attachment")
+    rule = AccessRule(uid=os.getuid(), publish=("ours",))
+    with embed(config=NodeConfig(runtime_dir=runtime_dir, access_rules=(rule,)), name="curious") as session:
+        for _ in range(5):
+            for name in ("secret", "other"):
+                with pytest.raises(AccessDenied):
+                    session.declare_topic(TopicSpec(name))
+    said = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    assert len(said) == 2 and "'curious'" in said[0] and "topic 'secret'" in said[0] and "topic 'other'" in said[1]

@@ -406,10 +406,10 @@ def test_who_comes_again_and_again_is_told_of_once(
         assert len(lines()) == 1 and "before it had introduced itself" in lines()[0]
         await come(b"GET / HTTP/1.1")
         assert len(lines()) == 2 and "what no node of this version sends" in lines()[1]
-        monkeypatch.setattr("spindle.transport.network.SAY_AGAIN_S", 0.0)
+        monkeypatch.setattr("spindle.logs.SAY_AGAIN_S", 0.0)
         await come(b"")
         assert len(lines()) == 3 and "(4 more like it since this was said last)" in lines()[2]
-        monkeypatch.setattr("spindle.transport.network.SAID_MAX", 1)
+        monkeypatch.setattr("spindle.logs.SAID_MAX", 1)
         await come(b"GET / HTTP/1.1")
         assert len(server._closed) == 1
         server.close()
