@@ -55,7 +55,7 @@ class Attachments:
         self.announced: dict[bytes, tuple[OpenPorts, int]] = {}  # by guid: whose port this is
         self.relayed = RelayFigures()
         self.edges = Edges(node, self.admit)
-        self.denials = Sparing(LOG)  # of what access rules forbid
+        self.denials = Sparing(LOG)  # of who may not attach, and what access rules forbid
         self._numbers = itertools.count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._stopped: SpindleError | None = None
@@ -69,7 +69,8 @@ class Attachments:
             permissions = self._check(opening, credentials)
         except SpindleError as error:
             self.relayed.refused += not credentials.local
-            LOG.warning("refused %s %r of %s: %s", "edge" if edge else "application", opening.name, credentials, error)
+            self.denials.warn((opening.name, str(error).replace(str(credentials), "")), "refused %s %r of %s: %s",
+                              "edge" if edge else "application", opening.name, credentials, error)
             self._answer_opening(conn, protocol, error)
             conn.close()
             return
