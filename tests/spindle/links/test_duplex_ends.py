@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from spindle.client.channel import Call
 from spindle.errors import LinkError, SpindleError
-from spindle.links import Link, Links, Message, Port
+from spindle.links import Link, Links, Message, Port, duplexes
 from spindle.links.duplexes import FIRST
 from spindle.proto import attach_pb2 as pb
 from spindle_core.memory import Mapping
@@ -56,10 +57,12 @@ def says(link: Link, number: int) -> str:
 
 
 def talk(link: Link, port: Port, number: int) -> None:
-    """Until they have a duplex."""
-    for _ in range(FIRST + 1):
-        link.send(b"x", number)
-        assert port.receive() is not None
+    """Until they have a duplex, for which they wait as long as a busy machine needs."""
+    with (patch.object(duplexes, "ASK_S", 20.0), patch.object(duplexes, "TAKE_S", 20.0),
+          patch.object(link, "timeout_s", 100.0)):  # of which a share goes to asking
+        for _ in range(FIRST + 1):
+            link.send(b"x", number)
+            assert port.receive() is not None
     assert link._end.duplexes._open
 
 
