@@ -11,6 +11,7 @@ it. Where a record begins, its header must lie within a sector (`crosses_sector`
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,8 @@ class NoRoom(OSError):
 
 
 def begin(files: Files, path: Path, data: bytes) -> tuple[int, int]:
-    """Make a live file that begins with `data`; its handle and its size. Synced. Raises OSError."""
+    """Make a live file that begins with `data`; its handle and its size. Synced. Raises OSError; a file that
+    could be made, but not written, is removed then: on a full disk it would hold room, and nothing that is whole."""
     size = round_up(len(data) + RESERVE_MIN)
     handle = files.create(path)
     try:
@@ -35,8 +37,11 @@ def begin(files: Files, path: Path, data: bytes) -> tuple[int, int]:
         files.allocate(handle, 0, size)
         files.write(handle, [data, padding_header(len(data), size)], 0)
         files.sync(handle)
-    except BaseException:
+    except BaseException as error:
         files.close(handle)
+        if isinstance(error, OSError):
+            with contextlib.suppress(OSError):
+                files.remove(path)
         raise
     return handle, size
 

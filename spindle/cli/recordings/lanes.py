@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from dds.codecs.types import codec_for
 from dds.dynamic import data_type_of
 from dds.idl.codec import mark_of
+from dds.internal import dds_infinity
 from dds.matching.consistency import LENIENT, inconsistency
 from dds.messages import announced
 from dds.messages.announced import NOTHING, AnnouncedType
@@ -314,8 +315,10 @@ class _Info:
 
 
 def source_of(message: PlayedMessage) -> int:
-    """When it was written, UTC ns; 0: it doesn't say."""
-    return message.publish_time if message.publish_time != message.log_time else 0
+    """When it was written, UTC ns; 0: it doesn't say. So it is where other tools have written a time that no sample can
+    have, as the greatest number there is for a time that they don't know."""
+    at = message.publish_time
+    return at if at != message.log_time and at < dds_infinity else 0
 
 
 def announced_form(said: bytes) -> Form:

@@ -273,6 +273,20 @@ def test_a_disk_that_can_not_be_read(tmp_path: Path) -> None:
         PlayedFile(tmp_path / "r.mcap", Broken())
 
 
+def test_a_disk_without_room_for_a_beginning(tmp_path: Path) -> None:
+    """Nothing is left: not a file of zeros that holds what room there is and that nobody can read."""
+
+    class Full(OsFiles):
+        def allocate(self, handle: int, offset: int, size: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(JournalError, match=r"cannot write the recording .*r\.mcap: No space left on device"):
+        RecordingWriter(tmp_path / "r.mcap", {}, files=Full())
+    assert list(tmp_path.iterdir()) == []
+    recorded(tmp_path / "r.mcap")
+    assert played(tmp_path / "r.mcap") == expected()
+
+
 def test_a_file_is_written_by_one_at_a_time(tmp_path: Path) -> None:
     """The second would destroy what the first has recorded, --force or not."""
     path = tmp_path / "r.mcap"

@@ -70,6 +70,19 @@ def test_two_files_of_which_one_begins_at_zero(cli: Cli, node: dds.DomainPartici
     assert result.json["messages"] == 11
 
 
+def test_a_time_of_writing_that_no_sample_can_have(cli: Cli, node: dds.DomainParticipant, tmp_path: Path) -> None:
+    """As other tools write one that they don't know: the sample is of now, and all others are played as they were."""
+    writer = RecordingWriter(tmp_path / "t.mcap", {})
+    channel, times = writer.channel("t", None, {}), (7, 2**63 - 1, 2**64 - 1, 9)
+    for number, at in enumerate(times):
+        writer.add(channel, number, 1, at, b"%d" % number)
+    writer.close()
+    with dds.DataReader(node, dds.Topic(node, "t", bytes), qos=dds.Qos(dds.Policy.History.KeepAll)) as reader:
+        assert played(cli, writer.path, "--bytes", "--speed", "0", "--json").json["messages"] == 4
+        stamps = [one.sample_info.source_timestamp for one in reader.take(10)]
+    assert (stamps[0], stamps[3]) == (7, 9) and all(1 << 60 < one < (1 << 63) - 1 for one in stamps[1:3])
+
+
 @pytest.mark.parametrize("option, value", [
     ("--speed", "nan"), ("--timeout", "nan"), ("--start", "9" * 400), ("--duration", "9" * 400),
     ("--start", "0001-01-01"), ("--at", "0001-01-01")])
