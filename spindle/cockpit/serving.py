@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aiohttp import web
+from aiohttp import http_exceptions, web
 
 from spindle import __version__
 from spindle.cockpit import picture
@@ -88,7 +88,9 @@ class Cockpit:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/live", self._live)
         app.router.add_get("/{name:.*}", self._file)
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        # No body is of use here: so nobody is waited for who announces one and doesn't send it.
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, logger=_requests_log(), lingering_time=0)
         await self._runner.setup()
         sock = _bound(host, port, listen)
         self.entry = Entry(self.config, (host, sock.getsockname()[1]), context is not None)
@@ -213,6 +215,26 @@ class Cockpit:
             if not self._connections:
                 self.observer.watched.clear()
         return socket_
+
+
+def _requests_log() -> logging.Logger:
+    """Where the HTTP server says what went wrong in its requests."""
+    log = logging.getLogger("spindle.cockpit.requests")
+    log.addFilter(_one_line_for_strangers)
+    return log
+
+
+def _one_line_for_strangers(record: logging.LogRecord) -> bool:
+    """What isn't HTTP is the fault of who sent it: one line says so, without the server's traceback and without
+    anything that was sent. Failures of ours keep theirs."""
+    error = record.exc_info[1] if record.exc_info else None
+    if isinstance(error, http_exceptions.HttpProcessingError):
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        sender = record.args[0] if isinstance(record.args, tuple) and record.args else "somebody"
+        record.msg = "a request of %s is refused: this server can't read it as HTTP (%s)"
+        record.args = sender, type(error).__name__
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def _files() -> dict[str, tuple[bytes, str]]:

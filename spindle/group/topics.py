@@ -53,8 +53,10 @@ INBOX_SLOTS_MAX = 1024
 
 def check_name(label: str, text: str) -> None:
     """Raise ConfigError if a topic or type can't be called this."""
-    if not text or len(text.encode(errors="surrogatepass")) > NAME_BYTES_MAX:
-        raise ConfigError(f"{label} {text[:40]!r} must have 1 to {NAME_BYTES_MAX} bytes in UTF-8")
+    size = len(text.encode(errors="surrogatepass"))
+    if not 1 <= size <= NAME_BYTES_MAX:
+        shown = repr(text) if len(text) <= 40 else f"{text[:40]!r}..."
+        raise ConfigError(f"{label} {shown} has {size} bytes in UTF-8, but must have 1 to {NAME_BYTES_MAX}")
     if any(ord(c) < 32 or c == "\x7f" for c in text):
         raise ConfigError(f"{label} {text[:40]!r} contains a control character")
     if any("\ud800" <= c <= "\udfff" for c in text):

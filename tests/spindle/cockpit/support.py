@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,24 +45,26 @@ def group(runtime_dir: Path, count: int, *first: str, each: tuple[str, ...] = ()
 
 
 @contextmanager
-def command(*arguments: object) -> Iterator[str]:
-    """`spindle cockpit`; its address."""
-    process = subprocess.Popen([sys.executable, "-m", "spindle.cli", "cockpit", *map(str, arguments)],
-                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stderr is not None
+def command(*arguments: object, errors: Path | None = None) -> Iterator[str]:
+    """`spindle cockpit`; its address. What it says on stderr goes into the file `errors`."""
+    with open(errors, "w") if errors is not None else nullcontext(subprocess.PIPE) as said:
+        process = subprocess.Popen([sys.executable, "-m", "spindle.cli", "cockpit", *map(str, arguments)],
+                                   stdout=subprocess.PIPE, stderr=said, text=True)
+    assert process.stdout is not None
     lines: list[str] = []
     reader = threading.Thread(target=lambda: lines.extend(process.stdout or ()), daemon=True)
     reader.start()
     try:
         wait_until(lambda: lines or process.poll() is not None, READY_TIMEOUT_S, "the cockpit's line")
-        assert lines, process.stderr.read()
+        assert lines, process.stderr.read() if process.stderr is not None else "see its errors"
         yield lines[0].split()[-1]
     finally:
         process.terminate()
         process.wait(10)
         reader.join(5)
         process.stdout.close()
-        process.stderr.close()
+        if process.stderr is not None:
+            process.stderr.close()
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -432,6 +432,26 @@ def test_nonsense_is_cut_off(runtime_dir: Path) -> None:
 
     with group(runtime_dir, 1) as (url, _):
         run(look(url))
+
+
+@pytest.mark.slow
+def test_what_is_not_http_costs_a_line_and_the_end_says_nothing_of_it(runtime_dir: Path, tmp_path: Path) -> None:
+    """Goal: strangers fill no log with tracebacks, nor with what they send. Method: requests without Host, with an
+    endless address, and with a body that never comes; what the command says on stderr until after its end."""
+    said = tmp_path / "said"
+    with group(runtime_dir, 1) as (_, _), command("--runtime-dir", runtime_dir, errors=said) as url:
+        host, _, port = url.split("/")[2].partition(":")
+        with ExitStack() as open_ones:
+            for request, status in (
+                    (b"GET / HTTP/1.1\r\n\r\n", b" 400 "),
+                    (b"GET /" + b"stuffing" * 10_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", b" 400 "),
+                    (f"POST / HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 99999\r\n\r\n".encode(), b" 405 ")):
+                stranger = open_ones.enter_context(socket.create_connection((host, int(port)), timeout=10))
+                stranger.sendall(request)
+                assert status in stranger.recv(100)
+    lines = said.read_text().splitlines()
+    assert len([one for one in lines if "can't read it as HTTP" in one]) == 2, lines
+    assert not [one for one in lines if re.search("Traceback|stuffing|destroyed|Task", one)], lines
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from spindle.group.topics import (
     WINDOW_CHOSEN_MAX,
     WINDOW_CHOSEN_MIN,
     TopicSpec,
+    check_name,
     choose_window,
     ring_bytes,
 )
@@ -41,6 +42,17 @@ RANKS = bytes([14, *[0] * 253, 254, 255])
 def test_impossible_values_are_refused(values: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         TopicSpec(**values)
+
+
+@pytest.mark.parametrize("name, says", [
+    ("", "topic name '' has 0 bytes in UTF-8, but must have 1 to 255"),
+    ("ü" * 128, f"topic name '{'ü' * 40}'... has 256 bytes in UTF-8, but must have 1 to 255"),
+])
+def test_a_name_of_another_length_is_refused_with_its_length(name: str, says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        check_name("topic name", name)
+    assert str(raised.value) == says
+    check_name("topic name", "ü" * 127)
 
 
 def test_level_is_a_level_whatever_number_it_came_as() -> None:
