@@ -207,19 +207,30 @@ def set_of(element: Any) -> type[Object]:
     return Set
 
 
+def _now_ns() -> int:
+    """On a clock that nobody sets, and that goes on while the host sleeps."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
 class Locks(Object):
     """Locks by name, each with a lease. See Lock, which makes one of them usable.
 
     A lock is free when it is released, when its holder's replica has gone (closed, killed, or its node died), and when
-    its lease is over by the agreed time: somebody must ask for it to notice that.
+    somebody who wants it says that its lease is over (expire).
 
-    holders  name -> replica, holder at it, end of the lease (agreed time, ns), token
+    Why no time of day decides: programs' clocks may be apart, and one that is ahead would end every lease. A lease
+    begins for its holder when he asks for it, and for each replica when that comes in the order, which is later. So who
+    has seen a lease unchanged for as long as it is may say that it is over, by any clock that goes evenly (Gray and
+    Cheriton, "Leases", 1989).
+
+    holders  name -> replica, holder at it, lease (ns), token, how often it was prolonged
     """
 
-    holders: dict[str, tuple[bytes, str, int, int]]
+    holders: dict[str, tuple[bytes, str, int, int, int]]
 
     def __init__(self) -> None:
         self.holders = {}
+        self._came_ns: dict[str, tuple[int, int, int]] = {}  # token, prolongings, when that came here; not of the state
 
     @command
     def acquire(self, name: str, holder: str, lease: int) -> int:
@@ -229,12 +240,13 @@ class Locks(Object):
         """
         order = self.order
         found = self.holders.get(name)
-        token = order.index
-        if found is not None and found[2] > order.timestamp:
+        token, prolonged = order.index, 0
+        if found is not None:
             if found[:2] != (order.sender, holder):
                 return 0
-            token = found[3]
-        self.holders[name] = order.sender, holder, order.timestamp + lease, token
+            token, prolonged = found[3], found[4] + 1
+        self.holders[name] = order.sender, holder, lease, token, prolonged
+        self._came_ns[name] = token, prolonged, _now_ns()
         return token
 
     @command
@@ -243,17 +255,43 @@ class Locks(Object):
         found = self.holders.get(name)
         if found is None or found[:2] != (self.order.sender, holder):
             return False
-        del self.holders[name]
+        self._free(name)
         return True
 
-    @query
-    def held_until(self, name: str) -> int:
-        """End of its lease, agreed time in ns; 0 if nobody has it."""
+    @command
+    def expire(self, name: str, token: int, prolonged: int) -> bool:
+        """The lease that holding() has told of is over. False if that has changed since."""
         found = self.holders.get(name)
-        return 0 if found is None else found[2]
+        if found is None or found[3:] != (token, prolonged):
+            return False
+        self._free(name)
+        return True
+
+    def _free(self, name: str) -> None:
+        del self.holders[name]
+        self._came_ns.pop(name, None)
+
+    @query
+    def holding(self, name: str) -> tuple[int, int, int]:
+        """Token of its holder, how often that has prolonged it, and ns until this replica may say that the lease is
+        over; zeros if nobody has it."""
+        found = self.holders.get(name)
+        if found is None:
+            return 0, 0, 0
+        token, prolonged, came_ns = self._came_ns.get(name, (0, 0, 0))
+        if (token, prolonged) != found[3:]:  # it was in the snapshot that this replica got
+            token, prolonged, came_ns = self._came_ns[name] = *found[3:], _now_ns()
+        return token, prolonged, max(0, came_ns + found[2] - _now_ns())
 
     def replica_gone(self, replica: bytes) -> None:
-        self.holders = {name: one for name, one in self.holders.items() if one[0] != replica}
+        for name in [name for name, one in self.holders.items() if one[0] == replica]:
+            self._free(name)
+
+
+def _has_changed(name: str, token: int, prolonged: int, locks: Locks) -> bool:
+    """It is no more as holding() told of it."""
+    found = locks.holders.get(name)
+    return (found[3:] if found is not None else (0, 0)) != (token, prolonged)
 
 
 class Lock:
@@ -268,26 +306,35 @@ class Lock:
         self._name = name
         self._lease = lease
         self._holder = uuid.uuid4().hex
+        self._until_ns = 0
         self.token = 0  # of the last acquire()
 
     def acquire(self, timeout: int | None = None) -> int:
         """Take it, or prolong it; its token. Waits up to `timeout` ns (None = for ever), then raises DDSTimeout."""
-        deadline = Deadline(timeout)
+        deadline, locks, name = Deadline(timeout), self._locks, self._name
         while True:
-            token: int = self._locks.acquire(self._name, self._holder, self._lease)
+            began_ns = _now_ns()
+            token: int = locks.acquire(name, self._holder, self._lease)
             if token:
-                self.token = token
+                self.token, self._until_ns = token, began_ns + self._lease
                 return token
+            theirs, prolonged, left_ns = locks.holding(name)
+            if theirs and not left_ns:
+                locks.expire(name, theirs, prolonged)
+                continue
             left_s = deadline.left_s()
             if left_s == 0:
-                raise DDSTimeout(f"somebody else has had the lock {self._name!r} all the time")
-            # Its lease may end without a command that says so: then ask again.
-            lease_s = max(0.001, (self._locks.held_until(self._name) - time.time_ns()) / 1e9)
-            wait_s = lease_s if left_s is None else min(lease_s, left_s)
-            self._locks.wait_for(lambda one: self._name not in one.holders, math.ceil(wait_s * 1e6) * 1000)
+                raise DDSTimeout(f"somebody else has had the lock {name!r} all the time")
+            wait_ns = left_ns if left_s is None else min(left_ns, math.ceil(left_s * 1e6) * 1000)
+            locks.wait_for(functools.partial(_has_changed, name, theirs, prolonged), max(wait_ns, 1_000_000))
+
+    def left(self) -> int:
+        """ns until its lease is over, by the clock of this host; 0 when it is. Somebody else may have it then."""
+        return max(0, self._until_ns - _now_ns())
 
     def release(self) -> bool:
         """Give it back. False if the lease was over and somebody else has taken it."""
+        self._until_ns = 0
         released: bool = self._locks.release(self._name, self._holder)
         return released
 

@@ -6,13 +6,15 @@ Method: each with a replica on two nodes; a late one gets what the first one has
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
 from dds import DDSTimeout, duration
 from dds.replicated import Replica
 from dds.replicated.batteries import Counter, Lock, Locks, dict_of, queue_of, set_of
-from dds.replicated.object import interface_of
+from dds.replicated.machine import Context
+from dds.replicated.object import Order, interface_of
 from tests.support import wait_until
 
 
@@ -88,7 +90,8 @@ def test_a_lock_has_one_holder_and_its_tokens_grow(two_nodes) -> None:
     with Replica(one, "locks", Locks) as first, Replica(two, "locks", Locks) as second:
         mine, theirs = (Lock(replica, "door", duration(seconds=60)) for replica in (first, second))
         token = mine.acquire()
-        assert mine.acquire() == token and first.held_until("door") > 0
+        assert mine.acquire() == token and first.holding("door")[:2] == (token, 1)
+        assert 0 < mine.left() <= duration(seconds=60) and not theirs.left()
         with pytest.raises(DDSTimeout, match="somebody else"):
             theirs.acquire(timeout=duration(milliseconds=20))
         assert not theirs.release()
@@ -111,7 +114,50 @@ def test_a_lock_is_free_when_its_lease_or_its_holder_ends(two_nodes) -> None:
         assert Lock(first, "short", duration(seconds=1)).acquire(timeout=duration(seconds=20)) > 0
         Lock(second, "long", duration(seconds=3600)).acquire()
         first.synchronize()
-        assert first.held_until("long") > 0
+        assert first.holding("long")[2] > 0
         second.close()
         assert Lock(first, "long", duration(seconds=1)).acquire(timeout=duration(seconds=20)) > 0
         wait_until(lambda: first.replicas() == [first.id])
+
+
+def test_no_clock_ends_a_lease(two_nodes, monkeypatch) -> None:
+    """Goal: a program whose clock is hours ahead isn't given what another one holds; and its own leases end for those
+    whose clocks are behind. Method: commands are stamped with the time of day, which is set between them."""
+    one, two = two_nodes
+    now_ns = time.time_ns
+    with Replica(one, "locks", Locks) as first, Replica(two, "locks", Locks) as second:
+        mine, theirs = Lock(first, "door", duration(seconds=60)), Lock(second, "door", duration(milliseconds=50))
+        mine.acquire()
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() + duration(seconds=3600))
+        with pytest.raises(DDSTimeout, match="somebody else"):
+            theirs.acquire(timeout=0)
+        assert mine.release() and theirs.acquire() > mine.token
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() - duration(seconds=3600))
+        assert mine.acquire(timeout=duration(seconds=20)) > theirs.token and not theirs.release()
+
+
+def test_a_lease_ends_when_it_was_seen_for_long_enough() -> None:
+    """Method: the object alone. What was said of a lease counts no more once that was prolonged."""
+    object = Locks()
+
+    def carry_out(what, sender, index, timestamp=0):
+        object._order = Order(Context(index, timestamp, sender, b"seed"))
+        try:
+            return what()
+        finally:
+            object._order = None
+
+    a, b = b"a" * 16, b"b" * 16
+    assert carry_out(lambda: object.acquire("door", "x", 10**12), a, 1) == 1
+    assert carry_out(lambda: object.acquire("door", "y", 10**12), b, 2, timestamp=10**18) == 0
+    token, prolonged, left_ns = object.holding("door")
+    assert (token, prolonged) == (1, 0) and 0 < left_ns <= 10**12
+    assert carry_out(lambda: object.acquire("door", "x", 1), a, 3) == 1
+    assert not carry_out(lambda: object.expire("door", token, prolonged), b, 4) and object.holding("door") == (1, 1, 0)
+    late = Locks()
+    late.restore(object.snapshot())
+    assert late.holding("door")[:2] == (1, 1)
+    assert carry_out(lambda: object.expire("door", 1, 1), b, 5) and object.holding("door") == (0, 0, 0)
+    assert carry_out(lambda: object.acquire("door", "y", 10**12), b, 6) == 6
+    object.replica_gone(b)
+    assert not object.holders and not object._came_ns
