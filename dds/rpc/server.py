@@ -38,6 +38,7 @@ from dds.rpc.queueing import Job, Waiting
 from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
+from dds.waiting.deadlines import Arrivals
 from dds.waiting.wake import Deadline
 from spindle.locks import Condition
 
@@ -114,6 +115,7 @@ class Server:
         except BaseException:
             close_ends(self._writer)
             raise
+        self._arrivals = Arrivals(same_clock=not self._reader._runtime.is_remote)
         self._peers = Peers(self._reader, self._writer, "client")
         self._pump: Pump[Request] = Pump(
             participant, f"dds server of {self._interface.name}", self._reader, [self._writer], self)
@@ -186,6 +188,7 @@ class Server:
             # Whether an ordered call counts must follow from the call alone: every server decides alike.
             if self._ordered or self._is_of_its_client(request):
                 self._admit(request)
+        self._arrivals.begin_at(time.monotonic_ns())
         if not self._ordered:
             return True
         with self._lock:
@@ -242,9 +245,10 @@ class Server:
     def _left_ns(self, request: Request) -> int:
         """How long its caller still waits, at most. Its time has begun when this host's node had it, if this program
         took it later, as it hung. What it took to get there is not known, as hosts' clocks may differ; so on a host
-        without a node, where another host's clock says when it came, its time begins now."""
-        came_ns: int = request.sample_info.reception_timestamp  # type: ignore[attr-defined]
-        age_ns = 0 if self._reader._runtime.is_remote else max(0, time.time_ns() - came_ns)
+        without a node, where another host's clock says when it came, its time begins now. So it does where the clock
+        has been set since."""
+        came_ns = self._arrivals.came_at(request.sample_info.reception_timestamp)  # type: ignore[attr-defined]
+        age_ns = 0 if came_ns is None else max(0, time.monotonic_ns() - came_ns)
         return max(0, request.timeout - age_ns)
 
     def _refuse_coroutines(self) -> None:

@@ -11,6 +11,7 @@ import dataclasses
 import logging
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -131,3 +132,12 @@ def test_a_server_that_ends_with_its_participant_is_no_news(caplog) -> None:
         server = Server(participant, Failing())
     assert server.wait(SOON)
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+
+
+def test_a_clock_that_is_set_ends_no_call(participant: DomainParticipant, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a call isn't taken for one whose caller has given up because the host's clock was set after it came."""
+    now_ns = time.time_ns
+    with Server(participant, Failing()), Client(participant, Failing, timeout=SOON) as client:
+        monkeypatch.setattr(time, "time_ns", lambda: now_ns() + duration(seconds=3600))
+        with pytest.raises(RpcError, match="was carried out"):
+            client.raise_unset()
