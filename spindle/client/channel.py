@@ -52,20 +52,20 @@ _opening: ContextVar[list[tuple[Channel, int]] | None] = ContextVar("spindle_ope
 def whole_or_closed() -> Iterator[None]:
     """All ports of nodes that this thread opens within it are closed again if it is left by an exception: also by one
     of a signal's handler, which may come between an answer and the object that is made of it."""
-    ports: list[tuple[Channel, int]] = []
     before = _opening.get()
+    ports: list[tuple[Channel, int]] = [] if before is None else before  # whoever is around this closes them as well
+    begun = len(ports)
     try:
         _opening.set(ports)
         yield
+        _opening.set(before)  # interrupted here, too, nobody has what was opened
     except BaseException:
-        for channel, port in ports:
+        _opening.set(before)
+        for channel, port in ports[begun:]:
             channel.remove_port(port)
             channel.post_close(port)
+        del ports[begun:]
         raise
-    finally:
-        _opening.set(before)
-        if before is not None:
-            before += ports
 
 
 class Call:
@@ -209,9 +209,10 @@ class Channel:
         if ended:
             port.mark_gone()
 
-    def remove_port(self, number: int) -> None:
+    def remove_port(self, number: int) -> bool:
+        """False if it was removed before: whoever did that closes it."""
         with self._lock:
-            self._ports.pop(number, None)
+            return self._ports.pop(number, None) is not None
 
     def add_listener(self, callback: Callable[[Event], None]) -> None:
         self._dispatcher.add(callback)

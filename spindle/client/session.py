@@ -286,7 +286,7 @@ class Session:
                                lease=lease_to_wire(lease), type=type_)
         with whole_or_closed():
             reply, frame = self._open(topic, open_writer=wanted)
-            with self._or_given_back(reply.writer.port, f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
+            with self._told_what_ran_out(f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
                 ring = Mapping.attach(fds.take(), writable=True)
                 progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
                 info = topic_from_wire(reply.writer.topic)
@@ -325,7 +325,7 @@ class Session:
             info = topic_from_wire(reply.reader.topic)
             skips = after is not None and info.spec.level is not Level.UNORDERED
             count = 4 if reply.reader.table else 3
-            with self._or_given_back(reply.reader.port, f"a reader of topic {topic!r}"), taken(frame, count) as fds:
+            with self._told_what_ran_out(f"a reader of topic {topic!r}"), taken(frame, count) as fds:
                 mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
                 bell_fd, data_fd = self._bell_fd.copy(), fds.take()
                 table = Mapping.attach(fds.take()) if reply.reader.table else None
@@ -532,12 +532,11 @@ class Session:
         return reply
 
     @contextlib.contextmanager
-    def _or_given_back(self, port: int, what: str) -> Iterator[None]:
-        """If this program can't take what the node has opened for it, the node closes it again."""
+    def _told_what_ran_out(self, what: str) -> Iterator[None]:
+        """Reports a shortage in this process as a node would report its own."""
         try:
             yield
         except (OSError, MemoryError, ValueError) as error:
-            self._close_port(port)
             short = shortage(error, what)
             if short is None:
                 raise
@@ -546,8 +545,7 @@ class Session:
     def _close_port(self, port: int) -> None:
         from spindle.proto import attach_pb2 as pb
 
-        self._channel.remove_port(port)
-        if not self._channel.ended:
+        if self._channel.remove_port(port) and not self._channel.ended:
             try:
                 self._ask(close_port=pb.ClosePort(port=port))
             except SpindleError:
