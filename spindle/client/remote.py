@@ -10,18 +10,17 @@ its journals); readers go on where they stood.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.client.nodes import NodeAddresses, nodes_wanted
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
-from spindle.client.session import ReaderHandle, Session, WriterHandle, _end
-from spindle.errors import ConfigError, SpindleError, shortage
+from spindle.client.session import ReaderHandle, Session, WriterHandle, _end, told_what_ran_out
+from spindle.errors import ConfigError
 from spindle.group.endpoints import RELAY_SHIFT
 from spindle.group.leases import Lease
 from spindle.group.position import Position
@@ -102,7 +101,7 @@ class RemoteSession(Session):
                     keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None,
                     type_: bytes = b"") -> WriterHandle:
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
-        with _told_what_ran_out(f"a writer of topic {topic!r}"):
+        with told_what_ran_out(f"a writer of topic {topic!r}"):
             writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease,
                                   type_, self._channel._changed)
             self._channel.open_writer(writer)
@@ -115,7 +114,7 @@ class RemoteSession(Session):
         from spindle.group.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
-        with _told_what_ran_out(f"a reader of topic {topic!r}"):
+        with told_what_ran_out(f"a reader of topic {topic!r}"):
             reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)
             info = self._channel.open_reader(reader, pb.OpenReader(
                 topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index, endpoint=endpoint,
@@ -156,18 +155,6 @@ class RemoteSession(Session):
         state = "ended" if self.gone else "remote"
         return (f"<Session of {self.name!r} with node {self.node_id} at {self.address}, domain {self.domain_id}, "
                 f"{state}>")
-
-
-@contextlib.contextmanager
-def _told_what_ran_out(what: str) -> Iterator[None]:
-    """Reports a shortage in this process as a node of the same host would report its own."""
-    try:
-        yield
-    except (OSError, MemoryError) as error:
-        short = None if isinstance(error, SpindleError) else shortage(error, what)
-        if short is None:
-            raise
-        raise short from error
 
 
 class RemoteCounters:

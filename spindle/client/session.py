@@ -286,7 +286,7 @@ class Session:
                                lease=lease_to_wire(lease), type=type_)
         with whole_or_closed():
             reply, frame = self._open(topic, open_writer=wanted)
-            with self._told_what_ran_out(f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
+            with told_what_ran_out(f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
                 ring = Mapping.attach(fds.take(), writable=True)
                 progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
                 info = topic_from_wire(reply.writer.topic)
@@ -325,7 +325,7 @@ class Session:
             info = topic_from_wire(reply.reader.topic)
             skips = after is not None and info.spec.level is not Level.UNORDERED
             count = 4 if reply.reader.table else 3
-            with self._told_what_ran_out(f"a reader of topic {topic!r}"), taken(frame, count) as fds:
+            with told_what_ran_out(f"a reader of topic {topic!r}"), taken(frame, count) as fds:
                 mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
                 bell_fd, data_fd = self._bell_fd.copy(), fds.take()
                 table = Mapping.attach(fds.take()) if reply.reader.table else None
@@ -531,17 +531,6 @@ class Session:
         frame.close_fds()
         return reply
 
-    @contextlib.contextmanager
-    def _told_what_ran_out(self, what: str) -> Iterator[None]:
-        """Reports a shortage in this process as a node would report its own."""
-        try:
-            yield
-        except (OSError, MemoryError, ValueError) as error:
-            short = shortage(error, what)
-            if short is None:
-                raise
-            raise short from error
-
     def _close_port(self, port: int) -> None:
         from spindle.proto import attach_pb2 as pb
 
@@ -551,6 +540,18 @@ class Session:
             except SpindleError:
                 if not self._channel.ended:  # a node that is gone has closed everything itself
                     raise
+
+
+@contextlib.contextmanager
+def told_what_ran_out(what: str) -> Iterator[None]:
+    """Reports a shortage in this process as a node of the same host would report its own."""
+    try:
+        yield
+    except (OSError, MemoryError) as error:
+        short = None if isinstance(error, SpindleError) else shortage(error, what)
+        if short is None:
+            raise
+        raise short from error
 
 
 class Descriptor:
