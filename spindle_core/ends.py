@@ -11,15 +11,25 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from typing import Protocol
 
     from spindle_core.engine import Engine
+
+    class Holder(Protocol):
+        """Who has descriptors that nobody owns yet."""
+
+        fds: list[int]
 
 
 EVENT_END = 1 << 30  # that of events.pxd
 
 
 class Loose:
-    """Descriptors that nobody owns yet: what was not taken is closed with the context."""
+    """Descriptors that nobody owns yet: what was not taken is closed with the context, and with this object.
+
+    A signal's handler may raise where a Python function begins, and behind a call of one in C. So who takes some hands
+    them to their owner before either comes.
+    """
 
     def __init__(self, fds: Iterable[int] = ()) -> None:
         self._fds = list(fds)
@@ -49,9 +59,20 @@ class Loose:
         """Those that are left, which stay here."""
         return list(self._fds)
 
-    def take(self) -> int:
-        """The first that is left; the caller's from now on."""
-        return self._fds.pop(0)
+    def take(self, at: int = 0) -> int:
+        """The first that is left, or that `at` this place; the caller's from now on."""
+        fd = self._fds[at]
+        del self._fds[at]  # what pop() returned would be lost if a signal's handler raised behind it
+        return fd
+
+    def take_all(self) -> list[int]:
+        """Those that are left, in their order; the caller's from now on."""
+        fds, self._fds = self._fds, []
+        return fds
+
+    def take_over(self, holder: Holder) -> None:
+        """Those of somebody else, instead of what is here, which must be none."""
+        self._fds, holder.fds = holder.fds, []
 
     def add(self, *fds: int) -> None:
         """Some more."""
@@ -64,14 +85,21 @@ class Loose:
 
     def close(self) -> None:
         """Those that are left. Idempotent."""
-        while self._fds:
-            os.close(self._fds.pop())
+        fds = self._fds
+        while fds:
+            fd = fds[-1]
+            del fds[-1]
+            os.close(fd)
 
     def __enter__(self) -> Loose:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_fds", None):  # none where who made it was interrupted
+            self.close()
 
 
 def make_ends(within: bool = False) -> tuple[int, int]:

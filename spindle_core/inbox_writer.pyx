@@ -72,11 +72,12 @@ cdef class InboxWriter:
 
     def __init__(self, Mapping ring not None, Mapping progress not None, int space_fd, Mapping bell not None,
                  int bell_fd, bint keep_unacknowledged=False, bint stamped=False):
+        self.space_end = space_fd  # owned, whatever comes
+        self.bell_fd = bell_fd
+        self.space_end = end_of(space_fd)
         self.ring = ring
         self.progress = progress
         self.bell = bell
-        self.space_end = end_of(space_fd)
-        self.bell_fd = bell_fd
         self.forks = forks
         self.stamped = stamped
         if ring.base == NULL or progress.base == NULL or bell.base == NULL or not ring.writable:

@@ -64,10 +64,10 @@ cdef class LogReader:
 
     def __init__(self, Mapping log not None, Mapping cursor not None, int data_fd, Mapping bell=None, int bell_fd=-1,
                  place=(0, 0), bint skips=False, Mapping table=None):
+        self.data_end, self.bell_fd = data_fd, bell_fd  # owned, whatever comes
+        self.data_end = end_of(data_fd)
         self.cursor = cursor
         self.bell = bell
-        self.data_end = end_of(data_fd)
-        self.bell_fd = bell_fd
         self.forks = forks
         if log.base == NULL or cursor.base == NULL or not cursor.writable or (bell is not None and bell.base == NULL):
             raise ValueError("a reader needs its cursor writable, and its log and the doorbell open")

@@ -61,7 +61,8 @@ class _OpenLink:
         self.port = 0  # the one that it is bound to, or the only one that it sends to; 0: any
         self.duplexes = 0  # that were made for it
         self.asking = 0  # of these, those that are being made
-        self.untaken: list[tuple[int, int, Loose]] = []  # of who listens: life and link of the other one, descriptors
+        # Of who listens, those that nobody has come for: life and link of the other one, descriptors, which go with it.
+        self.untaken: list[tuple[int, int, Loose]] = []
 
 
 class ApplicationLinks:
@@ -223,8 +224,6 @@ class ApplicationLinks:
     async def _close(self, opened: _OpenLink) -> None:
         if not opened.life:
             self._links.duplexes.listens_no_more(opened.port)
-        for _, _, fds in opened.untaken:
-            fds.close()
         try:
             pooling = self._links.pooling()
             await pooling.do(lambda: pooling.forget(opened.link))

@@ -501,4 +501,6 @@ def reader_of(engine: Engine, port: ReaderPort, skips: bool) -> LogReader:
     bell = Mapping.attach(os.dup(engine.bell.fd))
     table = port.cursor.table and Mapping.attach(os.dup(port.cursor.table.fd))
     with Loose.copies(port.cursor.their_fd, engine.bell_fd) as fds:
-        return LogReader(log, cursor, fds.take(), bell, fds.take(), port.start.place, skips, table)
+        start = port.start.place
+        data_fd, bell_fd = fds.take_all()
+        return LogReader(log, cursor, data_fd, bell, bell_fd, start, skips, table)

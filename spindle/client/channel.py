@@ -69,8 +69,8 @@ def whole_or_closed() -> Iterator[None]:
 
 
 class Call:
-    """One request that waits for its answer. An answer that nobody has taken goes with it: a session may end, or the
-    caller, before it is looked at.
+    """One request that waits for its answer. The descriptors of one that nobody has taken go with it: a session may
+    end, or the caller, before it is looked at.
 
     ports  where the port that it opens is noted, for `whole_or_closed()`
     """
@@ -84,11 +84,6 @@ class Call:
         self.answered = Latch()
         self.reply: pb.Reply | None = None
         self.error: SpindleError | None = None
-
-    def __del__(self) -> None:
-        frame = getattr(self, "frame", None)  # none where who made it was interrupted
-        if frame is not None:
-            frame.close_fds()
 
 
 class Channel:

@@ -64,7 +64,9 @@ class RemoteWriter:
         ring = Mapping.attach(os.dup(self.outbox.ring.fd), writable=True)
         progress, page = Mapping.attach(os.dup(self.outbox.progress.fd)), Mapping.attach(os.dup(bell.page.fd))
         with Loose.copies(self.outbox.their_fd, bell.fd) as fds:
-            self.inbox = InboxWriter(ring, progress, fds.take(), page, fds.take(), stamped=topic.spec.stamped)
+            stamped = topic.spec.stamped
+            space_fd, bell_fd = fds.take_all()
+            self.inbox = InboxWriter(ring, progress, space_fd, page, bell_fd, stamped=stamped)
         self.larges = self.inbox.beside = KeptLarges(topic.spec.name, changed, self.inbox)
         self.sending: Sending | None = None  # the large sample that goes to the present node
         self._large_sent = 0  # messages up to the last one that named such a one and went there
@@ -201,7 +203,8 @@ class RemoteReader:
             log, page = Mapping.attach(os.dup(self.log.mapping.fd)), Mapping.attach(os.dup(bell.page.fd))
             progress = Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
             with Loose.copies(cursor.their_fd, bell.fd) as fds:
-                reader = ArrivalReader(log, progress, fds.take(), page, fds.take(), place)
+                data_fd, bell_fd = fds.take_all()
+                reader = ArrivalReader(log, progress, data_fd, page, bell_fd, place)
             reader.opener = self.larges.open
             return reader
 

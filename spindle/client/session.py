@@ -287,11 +287,12 @@ class Session:
         with whole_or_closed():
             reply, frame = self._open(topic, open_writer=wanted)
             with told_what_ran_out(f"a writer of topic {topic!r}"), taken(frame, 3) as fds:
-                ring = Mapping.attach(fds.take(), writable=True)
-                progress, bell_fd = Mapping.attach(fds.take()), self._bell_fd.copy()
+                ring, progress = Mapping.attach(fds.take(), writable=True), Mapping.attach(fds.take())
                 info = topic_from_wire(reply.writer.topic)
-                inbox = InboxWriter(ring, progress, fds.take(), self._bell, bell_fd, keep_unacknowledged,
-                                    info.spec.stamped)
+                stamped = info.spec.stamped
+                fds.add(self._bell_fd.copy())
+                space_fd, bell_fd = fds.take_all()
+                inbox = InboxWriter(ring, progress, space_fd, self._bell, bell_fd, keep_unacknowledged, stamped)
             inbox.beside = LargeWriter(self._channel, reply.writer.port, inbox, keep_unacknowledged)
             if self._engine is not None:
                 self._engine.publishes_by_itself(inbox)
@@ -322,20 +323,22 @@ class Session:
         with whole_or_closed():
             reply, frame = self._open(topic, open_reader=wanted)
             start = position_from_wire(reply.reader.start)
+            place = start.place
             info = topic_from_wire(reply.reader.topic)
             skips = after is not None and info.spec.level is not Level.UNORDERED
             count = 4 if reply.reader.table else 3
             with told_what_ran_out(f"a reader of topic {topic!r}"), taken(frame, count) as fds:
                 mapping, cursor = Mapping.attach(fds.take()), Mapping.attach(fds.take(), writable=True)
-                bell_fd, data_fd = self._bell_fd.copy(), fds.take()
-                table = Mapping.attach(fds.take()) if reply.reader.table else None
-                log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, start.place, skips, table)
+                fds.add(self._bell_fd.copy())
+                table = Mapping.attach(fds.take(at=1)) if reply.reader.table else None
+                data_fd, bell_fd = fds.take_all()
+                log = LogReader(mapping, cursor, data_fd, self._bell, bell_fd, place, skips, table)
             log.opener = LargeOpener(self._channel, reply.reader.port)
             if self._engine is not None:
                 self._engine.attended_by(log)
             handle = ReaderHandle(self, reply.reader.port, info, log, start, reply.reader.continued,
                                   [position_from_wire(one) for one in reply.reader.ends], reply.reader.types)
-            handle.rewound = skips and after is not None and start.place < after.place
+            handle.rewound = skips and after is not None and place < after.place
             return handle
 
     def whole_or_closed(self) -> contextlib.AbstractContextManager[None]:
@@ -579,7 +582,9 @@ def taken(frame: Frame, count: int) -> Loose:
         found = len(frame.fds)
         frame.close_fds()
         raise WireError(f"the node sent {found} descriptors where {count} belong")
-    return Loose(frame.take_fds())
+    loose = Loose()
+    loose.take_over(frame)
+    return loose
 
 
 def _end(channel: Channel, on_close: Callable[[], None] | None) -> None:

@@ -35,7 +35,8 @@ def local_reader(engine: Engine, log: DeliveryLog, cursor: Cursor) -> LogReader:
     of_log, of_cursor = Mapping.attach(os.dup(log.mapping.fd)), Mapping.attach(os.dup(cursor.mapping.fd), writable=True)
     bell = Mapping.attach(os.dup(engine.bell.fd))
     with Loose.copies(cursor.their_fd, engine.bell_fd) as fds:
-        return LogReader(of_log, of_cursor, fds.take(), bell, fds.take())
+        data_fd, bell_fd = fds.take_all()
+        return LogReader(of_log, of_cursor, data_fd, bell, bell_fd)
 
 
 class Donation:

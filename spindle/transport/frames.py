@@ -70,8 +70,8 @@ class Stream(Protocol):
 
 
 class Frame:
-    """One received frame: `body` bytes, and descriptors that the receiver must take or close. `lacks_fds`: those that
-    came with it are lost, as this process had no room for them."""
+    """One received frame: `body` bytes, and descriptors that the receiver must take or close; those that nobody took go
+    with it. `lacks_fds`: those that came with it are lost, as this process had no room for them."""
 
     __slots__ = ("body", "fds", "lacks_fds")
 
@@ -87,7 +87,18 @@ class Frame:
 
     def close_fds(self) -> None:
         """Closes the descriptors that nobody took."""
-        close_all(self.take_fds())
+        fds = self.fds
+        while fds:
+            fd = fds[-1]
+            del fds[-1]  # a signal's handler raises behind a call, and then nobody would have what pop() returned
+            try:  # not suppress(), in which the handler may raise
+                os.close(fd)
+            except OSError:
+                pass
+
+    def __del__(self) -> None:
+        if getattr(self, "fds", None):  # none where who made it was interrupted
+            self.close_fds()
 
 
 def close_all(fds: Iterable[int]) -> None:

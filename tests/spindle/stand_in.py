@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import socket
 import struct
 import threading
@@ -79,8 +80,6 @@ class StandInNode:
     """
 
     def __init__(self, path: Path, config: NodeConfig | None = None) -> None:
-        import os
-
         self.path = path
         self.config = config or NodeConfig()
         self.node_id = 7
@@ -259,6 +258,7 @@ class StandInNode:
         self._started.set()
         self._loop.run_forever()
         self._loop.close()
+        os.close(self.engine.bell_fd)
 
     async def _listen(self) -> None:
         self.hold = asyncio.Event()
