@@ -3,7 +3,9 @@
 Why apart from the writer: what is to be dropped follows from names, sizes and times of files alone.
 
 Rules: only closed files go, the oldest first, so what is left has no gap. A file is as old as its last message can be:
-as the beginning of the file that follows it. The live file is never touched.
+as the beginning of the file that follows it. A clock that was set back, or stood wrong until it was set, makes nothing
+older: a file isn't taken for older than one before it, nor are beginnings believed that are still to come. The live
+file is never touched.
 """
 
 from __future__ import annotations
@@ -70,6 +72,12 @@ def surplus(files: Sequence[ClosedFile], keep: Retention, now_ns: int) -> list[C
     return list(files[:count])
 
 
+def ends(begins: Sequence[int], now_ns: int) -> list[int]:
+    """When messages of each closed file ended at the latest, of when files were begun, the live one last; UTC, ns."""
+    past = [one if one <= now_ns else 0 for one in begins]
+    return [end or now_ns for end in itertools.accumulate(past, max)][1:]
+
+
 class Keeper:
     """Drops files of one journal. For the thread that writes it. numbers(): its files as (number, path), oldest first,
     the live one last."""
@@ -82,9 +90,11 @@ class Keeper:
         """Drop what may go; how many. The last of `paths` is the live file. Raises OSError."""
         if not self.keep.lets_go or len(paths) < 2:
             return 0
-        closed = [ClosedFile(path, self._size(path), self._begun(after) if self.keep.keep_s else 0)
-                  for path, after in itertools.pairwise(paths)]
-        gone = surplus(closed, self.keep, time.time_ns())
+        begins = [self._begun(path) if self.keep.keep_s else 0 for path in paths]
+        now_ns = time.time_ns()
+        ended = ends(begins, now_ns)
+        closed = [ClosedFile(path, self._size(path), end) for path, end in zip(paths[:-1], ended, strict=True)]
+        gone = surplus(closed, self.keep, now_ns)
         for one in gone:
             self._files.remove(one.path)
             self._begins.pop(one.path, None)
@@ -129,4 +139,4 @@ def lack(directory: Path, free: int, free_min: int) -> str:
             "or let files go with [journal] keep_files, keep_bytes or keep_age_s")
 
 
-__all__ = ["ALWAYS", "DROP_MODES", "WHEN_FULL", "ClosedFile", "Keeper", "Retention", "lack", "surplus"]
+__all__ = ["ALWAYS", "DROP_MODES", "WHEN_FULL", "ClosedFile", "Keeper", "Retention", "ends", "lack", "surplus"]

@@ -19,7 +19,7 @@ import pytest
 
 from spindle.errors import JournalError
 from spindle.journal import Journal, check_directory
-from spindle.journal.retention import ALWAYS, WHEN_FULL, ClosedFile, Retention, surplus
+from spindle.journal.retention import ALWAYS, WHEN_FULL, ClosedFile, Retention, ends, surplus
 from spindle.journal.tools import read, verify
 from tests.spindle.journal.fakes import SPEC, Change, FailingFiles, MemoryFiles, MemorySource, Witness, messages
 from tests.support import wait_until
@@ -46,6 +46,35 @@ def test_what_may_go() -> None:
     assert [gone(keep_bytes=count) for count in (1, 99, 100, 250, 400)] == [4, 4, 3, 2, 0]
     assert gone(keep_s=1.0) == 3 and gone(keep_s=2.0) == 0
     assert gone(keep_files=3, keep_bytes=250) == 2 and gone(keep_files=1, keep_s=2.0) == 3
+
+
+def test_a_clock_that_stood_wrong_makes_nothing_older() -> None:
+    """A computer whose clock has no battery begins at 0 with each start, until it is set."""
+    assert ends([100, 200, 300], 350) == [200, 300]
+    assert ends([5, 200, 3], 250) == [200, 200]  # started, set, started
+    assert ends([5, 200, 3], 10) == [5, 5]  # and not yet set: what is to come tells nothing
+    assert ends([100, 900, 200], 250) == [100, 200]  # once it was far ahead
+    assert ends([900, 950, 930], 10) == [10, 10]
+
+
+def test_what_a_clock_that_is_set_late_keeps() -> None:
+    """Method: files of a start with the right time, then those of the next one, whose clock is set in the middle."""
+    files, year = Disk(), 365 * 86400 * 10**9
+    with patch("time.time_ns", lambda: 50 * year):
+        first = Writing(files, Retention(keep_s=60.0))
+        first.put(100)
+        first.journal.close()
+    kept = set(names(files))
+    assert len(kept) > 3
+    with patch("time.time_ns", lambda: 10**9):
+        second = Writing(files, Retention(keep_s=60.0))
+        second._following, second.sent = first._following, list(first.sent)
+        second.put(30)
+    with patch("time.time_ns", lambda: 50 * year + 10**9):
+        second.put(100)
+        second.journal.close()
+    assert kept <= set(names(files))
+    assert not second.witness.failures
 
 
 def test_any_limits_leave_no_gap() -> None:
