@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from spindle.client.channel import closings_within
 from spindle.locks import Latch
 
 if TYPE_CHECKING:
@@ -16,9 +17,12 @@ class Lost(Exception):
 
 
 class Call:
-    __slots__ = ("answered", "error", "reply")
+    """closings: where is noted what closes again what it opens, see `whole_or_closed()`."""
+
+    __slots__ = ("answered", "closings", "error", "reply")
 
     def __init__(self) -> None:
+        self.closings = closings_within()
         self.answered = Latch()
         self.reply: pb.Reply | None = None
         self.error: SpindleError | None = None

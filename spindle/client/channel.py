@@ -44,42 +44,46 @@ class Port(Protocol):
     def mark_gone(self) -> None: ...
 
 
-_opening: ContextVar[list[tuple[Channel, int]] | None] = ContextVar("spindle_opening", default=None)
-"""What the innermost `whole_or_closed()` of the calling thread has had opened; None outside of any."""
+_closings: ContextVar[list[Callable[[], None]] | None] = ContextVar("spindle_closings", default=None)
+"""What closes again what `whole_or_closed()` of the calling thread has had opened; None outside of any."""
 
 
 @contextlib.contextmanager
 def whole_or_closed() -> Iterator[None]:
     """All ports of nodes that this thread opens within it are closed again if it is left by an exception: also by one
     of a signal's handler, which may come between an answer and the object that is made of it."""
-    before = _opening.get()
-    ports: list[tuple[Channel, int]] = [] if before is None else before  # whoever is around this closes them as well
-    begun = len(ports)
+    before = _closings.get()
+    closings: list[Callable[[], None]] = [] if before is None else before  # whoever is around this runs them as well
+    begun = len(closings)
     try:
-        _opening.set(ports)
+        _closings.set(closings)
         yield
-        _opening.set(before)  # interrupted here, too, nobody has what was opened
+        _closings.set(before)  # interrupted here, too, nobody has what was opened
     except BaseException:
-        _opening.set(before)
-        for channel, port in ports[begun:]:
-            channel.remove_port(port)
-            channel.post_close(port)
-        del ports[begun:]
+        _closings.set(before)
+        for close in closings[begun:]:
+            close()
+        del closings[begun:]
         raise
+
+
+def closings_within() -> list[Callable[[], None]] | None:
+    """Where to note what closes again what this thread asks for now: as `whole_or_closed()` wants it, if at all."""
+    return _closings.get()
 
 
 class Call:
     """One request that waits for its answer. The descriptors of one that nobody has taken go with it: a session may
     end, or the caller, before it is looked at.
 
-    ports  where the port that it opens is noted, for `whole_or_closed()`
+    closings  where is noted what closes again what it opens, see `whole_or_closed()`
     """
 
-    __slots__ = ("answered", "error", "frame", "number", "ports", "reply")
+    __slots__ = ("answered", "closings", "error", "frame", "number", "reply")
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.ports = _opening.get()
+        self.closings = closings_within()
         self.frame: Frame | None = None
         self.answered = Latch()
         self.reply: pb.Reply | None = None
@@ -275,8 +279,8 @@ class Channel:
             call = self._calls.pop(reply.number, None)
             if call is not None and not frame.lacks_fds:  # at once, for _abandon()
                 call.reply, call.frame = reply, frame
-                if call.ports is not None and (port := _port_in(reply)):
-                    call.ports.append((self, port))
+                if call.closings is not None and (port := port_in(reply)):
+                    call.closings.append(lambda: self._give_back(port))
         if call is not None and frame.lacks_fds:
             frame.close_fds()  # before the caller goes on, who needs the room
             call.error = no_room("an answer of the node came with descriptors")
@@ -291,12 +295,16 @@ class Channel:
 
         frame.close_fds()
         opened = reply.WhichOneof("body")
-        if port := _port_in(reply):
+        if port := port_in(reply):
             self.post_close(port)
         elif opened == "link":
             self.post_close_link(reply.link.link)
         elif opened == "offered":
             self.post_end_region(reply.offered.name)
+
+    def _give_back(self, port: int) -> None:
+        self.remove_port(port)
+        self.post_close(port)
 
     def post_close(self, port: int) -> None:
         """Ask for a port to be closed, without waiting for the answer."""
@@ -378,7 +386,7 @@ class Channel:
             port.mark_gone()
 
 
-def _port_in(reply: pb.Reply) -> int:
+def port_in(reply: pb.Reply) -> int:
     """Number of the port that it opens; 0 if it opens none."""
     opened = reply.WhichOneof("body")
     return reply.writer.port if opened == "writer" else reply.reader.port if opened == "reader" else 0

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from spindle.client.channel import whole_or_closed
 from spindle.client.nodes import NodeAddresses, nodes_wanted
 from spindle.client.remote_channel import RemoteChannel
 from spindle.client.remote_ports import RemoteReader, RemoteWriter
@@ -101,11 +102,11 @@ class RemoteSession(Session):
                     keep_unacknowledged: bool = False, farewell: int = 0, lease: Lease | None = None,
                     type_: bytes = b"") -> WriterHandle:
         """As Session.open_writer. Slots are always kept until their messages are delivered everywhere."""
-        with told_what_ran_out(f"a writer of topic {topic!r}"):
+        with whole_or_closed(), told_what_ran_out(f"a writer of topic {topic!r}"):
             writer = RemoteWriter(self._channel.bell, self._topic(topic), slots, endpoint, guid, farewell, lease,
                                   type_, self._channel._changed)
             self._channel.open_writer(writer)
-        return RemoteWriterHandle(self, writer)
+            return RemoteWriterHandle(self, writer)
 
     def open_reader(self, topic: str, *, keep_all: bool, from_history: bool, start_index: int = -1,
                     after: Position | None = None, earlier: Iterable[Position] = (), endpoint: bytes = b"",
@@ -114,12 +115,12 @@ class RemoteSession(Session):
         from spindle.group.codec import position_to_wire
         from spindle.proto import attach_pb2 as pb
 
-        with told_what_ran_out(f"a reader of topic {topic!r}"):
+        with whole_or_closed(), told_what_ran_out(f"a reader of topic {topic!r}"):
             reader = RemoteReader(self._channel.bell, self._topic(topic), keep_all, endpoint, guid)
             info = self._channel.open_reader(reader, pb.OpenReader(
                 topic=topic, keep_all=keep_all, from_history=from_history, start_index=start_index, endpoint=endpoint,
                 guid=guid, after=map(position_to_wire, [] if after is None else [after, *earlier])))
-        return RemoteReaderHandle(self, reader, info)
+            return RemoteReaderHandle(self, reader, info)
 
     def announce(self, guid: bytes, kind: int, topic: str = "", endpoint: bytes = b"") -> None:
         """As Session.announce."""

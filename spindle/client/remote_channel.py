@@ -20,7 +20,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from google.protobuf.message import DecodeError
@@ -68,6 +69,7 @@ class RemoteChannel(RemoteRequests):
         self._last: Link | None = None  # the newest, whatever state it is in
         self._readers: tuple[RemoteReader, ...] = ()
         self._writers: tuple[RemoteWriter, ...] = ()
+        self._to_close: deque[tuple[Link, int]] = deque()  # what nobody has, by the nodes' numbers
         self.notices = RemoteNotices(self._changed, self.tell)
         self._watching = False
         self._closing = Latch()
@@ -107,7 +109,7 @@ class RemoteChannel(RemoteRequests):
         while True:
             wanted = writer.request(self.notices.present(writer.guid))
             link, opened = self._opened_at(deadline, writer, open_writer=wanted)
-            with self._or_given_back(link, opened.writer.port), self._changed:
+            with self._changed:
                 if link.lost:
                     continue
                 writer.opened(opened.writer)
@@ -120,7 +122,7 @@ class RemoteChannel(RemoteRequests):
         while True:
             wanted.guid = self.notices.present(reader.guid)
             link, opened = self._opened_at(deadline, reader, open_reader=wanted)
-            with self._or_given_back(link, opened.reader.port), self._changed:
+            with self._changed:
                 if link.lost:
                     continue
                 reader.opened(opened.reader)
@@ -139,15 +141,18 @@ class RemoteChannel(RemoteRequests):
             except Lost:
                 continue
 
-    @contextlib.contextmanager
-    def _or_given_back(self, link: Link, port: int) -> Iterator[None]:
-        """If this program can't take what a node has opened for it, the node closes it again."""
-        try:
-            yield
-        except (OSError, MemoryError, ValueError):
-            with contextlib.suppress(SpindleError, TimeoutError):  # the caller is told of the first error instead
-                self._close_there(link, port)
-            raise
+    def _give_back(self, link: Link, port: int) -> None:
+        # The pump does it: whoever was interrupted waits for nothing, and the keeper must not wait for a node to read.
+        with self._changed:
+            self._to_close.append((link, port))
+            opened = link.readers.pop(port, None) or link.writers.pop(port, None)
+            self._readers = tuple(one for one in self._readers if one is not opened)
+            self._writers = tuple(one for one in self._writers if one is not opened)
+            if opened is not None and self._link is not None and self._link is not link and opened.port:
+                self._to_close.append((self._link, opened.port))  # turned to meanwhile; it knows it by another number
+        if opened is not None:
+            opened.larges.close()
+        self.bell.ring()
 
     def close_writer(self, writer: RemoteWriter) -> None:
         if self._forked:
@@ -244,6 +249,10 @@ class RemoteChannel(RemoteRequests):
         if link is None or link.lost:
             return False
         moved = False
+        while self._to_close:
+            of, number = self._to_close.popleft()
+            if not of.lost:
+                self._send_request(of, {"close_port": pb.ClosePort(port=number)})
         for reader in self._readers:
             with self._changed:
                 port = reader.port

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from spindle.client.calls import Call, Lost
-from spindle.client.channel import check_usable
+from spindle.client.channel import check_usable, port_in
 from spindle.client.remote_link import Link
 from spindle.errors import NodeStopped, SpindleError, error_from_wire
 from spindle.locks import Condition
@@ -107,12 +107,11 @@ class RemoteRequests:
     def _ask(self, link: Link, deadline: float, **body: Any) -> pb.Reply:
         """Raises the node's refusal, Lost, TimeoutError."""
         call = self._send_call(link, body)
-        if threading.current_thread() is self._keeper:
-            while not call.answered.is_set():
-                self._take(link, link.receive(SILENCE_S))
-        elif not call.answered.wait(max(0.0, deadline - time.monotonic())):
-            raise TimeoutError(f"{link} did not answer {next(iter(body))} in time; it may be waiting for a view change "
-                               "(see `spindle status`)")
+        try:
+            self._await(link, call, deadline, next(iter(body)))
+        except BaseException:  # also what a signal's handler raises
+            self._abandon(link, call)
+            raise
         if isinstance(call.error, NodeStopped) and self._loses(link, deadline):
             raise Lost
         if call.error is not None:
@@ -120,6 +119,26 @@ class RemoteRequests:
         if call.reply is None:
             raise Lost
         return call.reply
+
+    def _await(self, link: Link, call: Call, deadline: float, what: str) -> None:
+        if threading.current_thread() is self._keeper:
+            while not call.answered.is_set():
+                self._take(link, link.receive(SILENCE_S))
+        elif not call.answered.wait(max(0.0, deadline - time.monotonic())):
+            raise TimeoutError(f"{link} did not answer {what} in time; it may be waiting for a view change "
+                               "(see `spindle status`)")
+
+    def _abandon(self, link: Link, call: Call) -> None:
+        """Nobody has its answer, whenever that comes: what it opens is closed."""
+        with self._changed:
+            for number in [number for number, one in link.calls.items() if one is call]:
+                del link.calls[number]
+        if call.reply is not None and call.closings is None and (port := port_in(call.reply)):
+            self._give_back(link, port)
+
+    def _give_back(self, link: Link, port: int) -> None:
+        """Nobody has what that number is of: it is closed without waiting for it, wherever it is open by now."""
+        raise NotImplementedError
 
     def _loses(self, link: Link, deadline: float) -> bool:
         """The node says that it stops: the end of the connection follows. False if it doesn't."""
@@ -132,13 +151,22 @@ class RemoteRequests:
 
     def _send_call(self, link: Link, body: dict[str, Any]) -> Call:
         call = Call()
+        try:
+            self._send_request(link, body, call)
+        except BaseException:
+            self._abandon(link, call)
+            raise
+        return call
+
+    def _send_request(self, link: Link, body: dict[str, Any], call: Call | None = None) -> None:
+        """`call`: who awaits the answer. Raises Lost."""
         with self._changed:
             if link.lost:
                 raise Lost
             self._number = number = self._number % 0xFFFFFFFF + 1
-            link.calls[number] = call
+            if call is not None:
+                link.calls[number] = call
         link.send(rb.ClientSide(request=pb.Request(number=number, **body).SerializeToString()))
-        return call
 
     def _answer(self, link: Link, message: pb.NodeFrame) -> None:
         """A reply or a refusal has come. Raises the node's last word, which answers nobody in particular."""
@@ -147,11 +175,17 @@ class RemoteRequests:
         error = error_from_wire(message.refusal.kind, message.refusal.text) if refused else None
         if error is not None and number == 0:
             raise error
+        port = 0 if refused else port_in(message.reply)
         with self._changed:
             call = link.calls.pop(number, None)
+            if call is not None:  # at once, for _abandon()
+                call.reply, call.error = message.reply, error
+                if port and call.closings is not None:
+                    call.closings.append(lambda: self._give_back(link, port))
         if call is not None:
-            call.reply, call.error = message.reply, error
             call.answered.set()
+        elif port:
+            self._give_back(link, port)
 
 
 __all__ = ["REQUEST_TIMEOUT_S", "SILENCE_S", "RemoteRequests"]

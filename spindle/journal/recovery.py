@@ -21,7 +21,7 @@ from spindle.journal.files import Files, OsFiles
 from spindle.journal.format import LIVE_TRAILER, Damage, padding_header, parse_channel
 from spindle.journal.growing import finish, round_up
 from spindle.journal.live import Whole
-from spindle.journal.names import TORN_SUFFIX, UNFINISHED_SUFFIX, file_safe, parse
+from spindle.journal.names import TORN_SUFFIX, UNFINISHED_SUFFIX, file_name, file_safe, parse
 from spindle.journal.relays import Relayed, Relays
 from spindle.journal.scan import Scan, State
 
@@ -91,6 +91,16 @@ def journal_numbers(files: Files, directory: Path, topic: str, node_id: int) -> 
     return sorted(found)
 
 
+def misnamed(path: Path, scan: Scan) -> str:
+    """Why a file with the name of a journal is none of that journal's, in words; empty if it is one."""
+    parts, head = parse(path.name), scan.head
+    if parts is None or (parts.stem, parts.node_id) == (file_safe(head.topic), head.node_id):
+        return ""
+    return (f"{path} has the name of a file of node {parts.node_id} and another topic ({parts.stem}), but holds topic "
+            f"{head.topic!r} of node {head.node_id}: move it away, or give it its name back, "
+            f"{file_name(head.topic, head.node_id, head.number)}")
+
+
 def recover(files: Files, directory: Path, topic: str, node_id: int, known: Known | None = None) -> Recovery:
     """Put the journal in order and say how it goes on. The last file is not read if it is `known` and untouched.
 
@@ -117,11 +127,8 @@ def recover(files: Files, directory: Path, topic: str, node_id: int, known: Know
             for record in layout.channel_records:
                 channel, sender, writer = parse_channel(record, layout.offset)
                 channels[sender, writer] = channel
-        if scan.head.topic != topic or scan.head.node_id != node_id:
-            raise NotAJournal(
-                f"{path} has the name of topic {topic!r} on node {node_id}, but holds topic {scan.head.topic!r} of "
-                f"node {scan.head.node_id}; move it away"
-            )
+        if problem := misnamed(path, scan):
+            raise NotAJournal(problem)
         if scan.state is State.CORRUPT:
             raise corrupt_error(scan)
         torn_path, torn_bytes = repair(files, handle, scan)

@@ -36,7 +36,7 @@ from spindle.journal.reading import (
     read,
     step_of,
 )
-from spindle.journal.recovery import open_scan
+from spindle.journal.recovery import misnamed, open_scan
 from spindle.journal.recovery import repair as repair_file
 from spindle.journal.scan import Scan, State
 
@@ -158,7 +158,7 @@ def verify(
         reports = []
         for one in journal.paths:
             step = step_of(progress, sizes, every.index(one)) if progress else None
-            found = _verify_file(files, one, repair, step)
+            found = _verify_file(files, one, repair, step, in_its_place=one != report.path)
             if found is not None:
                 reports.append(found)
         report.files += reports
@@ -172,8 +172,10 @@ def verify(
     return report
 
 
-def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[int], None] | None) -> FileReport | None:
-    """The report on one file; None if it is gone, because a running node keeps only so many."""
+def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[int], None] | None,
+                 in_its_place: bool) -> FileReport | None:
+    """The report on one file; None if it is gone, because a running node keeps only so many. `in_its_place`: a node may
+    go on with it, so it must be what its name says."""
     report = FileReport(path)
     parts = parse(path.name)
     if parts:
@@ -191,6 +193,8 @@ def _verify_file(files: Files, path: Path, wants_repair: bool, step: Callable[[i
         report.in_use = _in_use(files, path)
         _check_messages(scan, step, report)
         _fill(report, scan)
+        if in_its_place and (problem := misnamed(path, scan)):
+            report.status, report.problem, report.problem_offset = Status.CORRUPT, problem, 0
     except NotAJournal as error:
         report.status, report.problem, report.problem_offset = Status.CORRUPT, str(error), 0
     except JournalCorrupt as error:

@@ -2,16 +2,17 @@
 node would keep it, and a reader that keeps all would hold the topic's writers up for good. Nor are the descriptors
 left that came with it.
 
-Method: a node within the test, interruptions at every place where a signal's handler may run; then the node says what
-is open.
+Method: a node within the test, or one of another host; interruptions at every place where a signal's handler may run;
+then the node says what is open.
 """
 
 import gc
 
 import pytest
 
-from dds import DataReader, DataWriter, DDSException, Policy, Publisher, Qos, Topic
+from dds import DataReader, DataWriter, DDSException, DomainParticipant, Policy, Publisher, Qos, Topic
 from tests.interrupts import Alarm, interrupted_everywhere
+from tests.spindle.hosts import hosts
 from tests.support import descriptors_before, open_descriptors, wait_until
 
 COHERENT = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=False))
@@ -20,6 +21,17 @@ COHERENT = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordere
 def open_at_node(participant):
     """Names of the topics of what its program has open: of writers, and of readers."""
     return [(one["writers"], one["readers"]) for one in participant.session.status()["applications"]]
+
+
+@pytest.fixture(params=["of this program", "of another host"])
+def at_node(request, runtime_dir):
+    """A participant."""
+    if request.param == "of this program":
+        with DomainParticipant.embedded() as one:
+            yield one
+    else:
+        with hosts(runtime_dir, 1) as running, DomainParticipant.remote([running[0].address]) as one:
+            yield one
 
 
 MAKE = {
@@ -31,15 +43,15 @@ MAKE = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", list(MAKE))
-def test_what_is_not_made_is_not_open(participant, kind):
-    topic = Topic(participant, "topic", bytes)
+def test_what_is_not_made_is_not_open(at_node, kind):
+    topic = Topic(at_node, "topic", bytes)
     make = MAKE[kind]
-    make(participant, topic).close()  # what that imports is there
+    make(at_node, topic).close()  # what that imports is there
     made = []
     before = descriptors_before()
 
     def act():
-        made.append(make(participant, topic))
+        made.append(make(at_node, topic))
 
     def look(error):
         try:
@@ -52,9 +64,9 @@ def test_what_is_not_made_is_not_open(participant, kind):
     assert interrupted_everywhere(act, look, Alarm) > 200
     made.pop().close()
     gc.collect()
-    wait_until(lambda: open_at_node(participant) == [([], [])])
+    wait_until(lambda: open_at_node(at_node) == [([], [])])
     # Python can't keep what a call returned where a handler raises right behind it: a few of some hundred.
     wait_until(lambda: gc.collect() >= 0 and open_descriptors() < before + 20)
-    with DataWriter(participant, topic) as writer, DataReader(participant, topic) as reader:
+    with DataWriter(at_node, topic) as writer, DataReader(at_node, topic) as reader:
         writer.write(b"goes on")
         wait_until(lambda: reader.take() == [b"goes on"])

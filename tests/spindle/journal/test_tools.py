@@ -19,6 +19,8 @@ from mcap.writer import Writer
 
 from spindle.errors import JournalError
 from spindle.journal import Journal, JournalBusy, NotAJournal
+from spindle.journal.files import OsFiles
+from spindle.journal.recovery import recover
 from spindle.journal.tools import JournalMessage, Status, export, info, read, verify
 from tests.spindle.journal.fakes import SPEC, FakeInfo, MemorySource, Witness, messages
 
@@ -104,6 +106,23 @@ def test_verify_notices_files_in_another_order(tmp_path: Path) -> None:
     second.rename(first)
     (tmp_path / "x").rename(second)
     assert verify(tmp_path).status is Status.CORRUPT
+
+
+def test_verify_notices_a_file_under_the_name_of_another_journal(tmp_path: Path) -> None:
+    """With such a one, the node would not open the topic; alone, it is as good as under its own name."""
+    write_journal(tmp_path, 1)
+    *_, last = paths(tmp_path)
+    stem, _, number = last.name.rsplit("-", 2)
+    for other in (f"{stem}-2-{number}", f"alerts-1-{number}"):
+        wrong = last.rename(tmp_path / other)
+        report = verify(tmp_path)
+        assert report.status is Status.CORRUPT and report.problems
+        assert all(text in " ".join(report.problems) for text in (other, "move it away", last.name)), report.problems
+        assert verify(wrong).status is Status.OK
+        with pytest.raises(NotAJournal, match="move it away"):
+            recover(OsFiles(), tmp_path, "alerts" if "alerts" in other else SPEC.name, 1 if "alerts" in other else 2)
+        wrong.rename(last)
+    assert verify(tmp_path).status is Status.OK
 
 
 def test_verify_notices_a_file_in_the_middle_that_was_cut(tmp_path: Path) -> None:
