@@ -149,7 +149,7 @@ def test_what_a_program_can_not_take_is_closed_at_the_node(
                     session.open_reader(f"short-{kind}", keep_all=True, from_history=False, guid=b"lost")
                 else:
                     session.open_writer(f"short-{kind}", guid=b"lost")
-        assert not session.endpoints(f"short-{kind}")
+        wait_until(lambda: not session.endpoints(f"short-{kind}"))
 
 
 @pytest.mark.slow
