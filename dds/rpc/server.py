@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import inspect
 import logging
 import os
@@ -156,13 +157,8 @@ class Server:
         except DDSException:
             pass
         self._pump.stop()
-        self._replies.put(None)
-        if self._loop_thread is not None and self._loop is not None:
-            with self._lock:
-                told, self._loop_told = self._loop_told, True
-            # Of several threads that close, one: a second word would interrupt how the loop ends.
-            if not told and self._loop_thread.is_alive():
-                self._loop.call_soon_threadsafe(self._loop.stop)
+        self._end_loop()
+        if self._loop_thread is not None:
             self._loop_thread.join(CLOSE_S)
 
     def __enter__(self) -> Self:
@@ -305,6 +301,7 @@ class Server:
             self._closing = self._ended = True
             self._has_job.notify_all()
             self._changed.notify_all()
+        self._end_loop()  # nobody may ever close() it
         close_ends(self._reader, self._writer)
 
     # --- carrying out
@@ -392,6 +389,17 @@ class Server:
                 target=self._run_loop, name=f"dds loop of {self._interface.name}", daemon=True)
             self._loop_thread.start()
 
+    def _end_loop(self) -> None:
+        """The threads of coroutine methods end, once they have sent the replies that there are. Idempotent."""
+        with self._lock:
+            told, self._loop_told = self._loop_told, True
+            if told:  # a second word would interrupt how the loop ends
+                return
+            self._replies.put(None)
+        if self._loop_thread is not None and self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._loop.stop)
+
     def _run_loop(self) -> None:
         assert self._loop is not None
         asyncio.set_event_loop(self._loop)
@@ -431,8 +439,12 @@ class Server:
                 reply = self._reply_of(job, None, result)
             if reply is not None:  # writing may have to wait, and the loop must not
                 sent: Future[None] = Outcome()
-                self._replies.put((job, reply, sent))
-                await asyncio.wrap_future(sent)
+                with self._lock:
+                    goes = not self._loop_told
+                    if goes:
+                        self._replies.put((job, reply, sent))
+                if goes:
+                    await asyncio.wrap_future(sent)
         finally:
             with self._lock:
                 self._running_async -= 1

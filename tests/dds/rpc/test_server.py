@@ -18,6 +18,7 @@ import pytest
 
 from dds import DomainParticipant, duration
 from dds.rpc import Client, RemoteError, RpcError, Server, ServerBusy, raises, service
+from tests.support import wait_until
 
 SOON = duration(seconds=20)
 
@@ -132,6 +133,7 @@ def test_a_server_that_ends_with_its_participant_is_no_news(caplog) -> None:
         server = Server(participant, Failing())
     assert server.wait(SOON)
     assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
+    wait_until(lambda: not [one.name for one in threading.enumerate() if one.name.endswith(" of Failing")])
 
 
 def test_a_clock_that_is_set_ends_no_call(participant: DomainParticipant, monkeypatch: pytest.MonkeyPatch) -> None:
