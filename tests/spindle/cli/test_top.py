@@ -199,8 +199,9 @@ def test_live(stand_in: StandInNode) -> None:
 
 
 def read_some(fd: int) -> bytes:
-    ready, _, _ = select.select([fd], [], [], 0.05)
-    return os.read(fd, 65536) if ready else b""
+    one = select.poll()  # takes descriptors of any number
+    one.register(fd, select.POLLIN)
+    return os.read(fd, 65536) if one.poll(50) else b""
 
 
 def read_until(fd: int, wanted: bytes, timeout_s: float = 10.0) -> bytes:

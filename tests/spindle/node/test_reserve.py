@@ -19,7 +19,7 @@ from spindle.node.epochs import NextEpoch
 from spindle.node.reserve import Reserve
 from tests.spindle.node.test_node import Group, with_group
 from tests.spindle.node.test_shortage import descriptors, lowest_free
-from tests.support import open_descriptors
+from tests.support import descriptors_before, open_descriptors
 
 
 def left_to_open(count: int) -> contextlib.AbstractContextManager[None]:
@@ -30,7 +30,7 @@ def left_to_open(count: int) -> contextlib.AbstractContextManager[None]:
 def test_while_a_view_is_prepared_applications_get_none_that_it_may_need() -> None:
     reserve = Reserve()
     reserve.want(1)
-    before = open_descriptors()
+    before = descriptors_before()
     reserve.release()
     assert open_descriptors() == before - reserve.wanted
     with left_to_open(reserve.wanted):

@@ -70,6 +70,8 @@ def memory(pid: int, more: int) -> Iterator[None]:
 def lowest_free(pid: int, room: int = 0, kept: Collection[int] = ()) -> int:
     """The limit of descriptors under which so many more can be opened: what ended before leaves holes. `kept`: of those
     that are open, which count as free."""
+    if pid == os.getpid():
+        gc.collect()  # garbage that goes later would make room
     used = {int(one) for one in os.listdir(f"/proc/{pid}/fd")}.difference(kept)
     free = (number for number in range(1 << 20) if number not in used)
     return next(itertools.islice(free, room, None))
