@@ -15,7 +15,7 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from dds.exceptions import DDSException, DDSNodeLost, translate
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 GONE_GUIDS_MAX = 4096  # guids of withdrawn endpoints that are remembered
+OVER_MAX = 4096  # and handles of a reader's writers that have ended
 ITSELF = 0  # the handle of a participant among its own entities, as far as the group is concerned
 PREFIX_BYTES = 12  # of a guid, which stand for its participant
 
@@ -77,6 +78,7 @@ class Matches:
         self.liveliness_status = LivelinessChangedStatus()
         self.liveliness_lost_status = LivelinessLostStatus()
         self._not_alive: set[int] = set()  # handles of writers whose lease has run out
+        self._over: dict[int, bool] = {}  # of writers that have ended since; those of the last OVER_MAX
         self._counting = threading.Lock()  # of the writers that live
 
     def consider(self, remote: Remote) -> None:
@@ -96,8 +98,9 @@ class Matches:
             return
         is_new = not any(remote.guid in known for known in (self.matched, self.incompatible, self._parted))
         self._leave(remote.guid, is_over=False)
-        if not self.is_writer and is_new:
-            entity._forget_lapse(remote.handle)  # type: ignore[attr-defined]  # an earlier writer's number may come again
+        if is_new and self._over.pop(remote.handle, False):
+            # An earlier writer had that number. Otherwise the order may have said of this one that it is not alive.
+            entity._forget_lapse(remote.handle)  # type: ignore[attr-defined]
         if obstacle is None:
             self._parted[remote.guid] = remote.handle
             if not self.is_writer:
@@ -154,13 +157,24 @@ class Matches:
         handle = remote.handle if remote is not None else apart.handle if apart is not None else parted
         if is_over and handle is not None and entity is not None and not self.is_writer:
             entity._forget_lapse(handle)  # type: ignore[attr-defined]
+            self._have_ended([handle])
+
+    def _have_ended(self, writers: Iterable[int]) -> None:
+        for one in writers:
+            self._over.pop(one, None)
+            self._over[one] = True
+        while len(self._over) > OVER_MAX:
+            del self._over[next(iter(self._over))]
 
     def forget_all(self) -> None:
         """The node is gone. Incompatible writers stay blocked: their samples may wait in the log that it has left."""
         entity = self.entity()
+        matched = list(self.matched.values())
+        if not self.is_writer:  # at the next node they are others, and what the order says of them begins anew
+            self._have_ended([*(one.handle for one in (*matched, *self.incompatible.values())),
+                              *self._parted.values(), *self._not_alive])
         self.incompatible.clear()
         self._parted.clear()
-        matched = list(self.matched.values())
         self.matched.clear()
         if entity is not None:
             for remote in matched:

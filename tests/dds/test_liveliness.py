@@ -370,6 +370,35 @@ def test_a_lease_that_runs_out_counts_when_the_two_match_again(two_nodes, monkey
     assert not reader._matches._not_alive and counts(reader) == (0, 0)
 
 
+def test_a_lease_that_runs_out_before_its_writer_is_announced(two_nodes):
+    """Goal: every reader says the same, also one to which announcements come later than the order. Method: they are
+    held up at the second node from another writer's on."""
+    here, there = two_nodes
+    announced, held, go_on = Topic(here, "topic", bytes), threading.Event(), threading.Event()
+    readers = [DataReader(here, announced), DataReader(there, Topic(there, "topic", bytes))]
+
+    def holds(event):
+        if event.endpoint is not None and event.endpoint.topic == "other":
+            held.set()
+            assert go_on.wait(30)
+
+    there.session.add_listener(holds)
+    other = DataWriter(here, Topic(here, "other", bytes))
+    assert held.wait(10)
+    writer = DataWriter(here, announced, qos=Qos(BY_TOPIC(LEASE)))
+    wait_until(lambda: counts(readers[0]) == (0, 1))
+    wait_until(lambda: counts(readers[1]) == (0, 0) and readers[1]._intake.has_lapsed(writer.instance_handle))
+    go_on.set()
+    wait_until(lambda: readers[1].get_matched_publications())
+    assert counts(readers[1]) == (0, 1)
+    writer.assert_liveliness()
+    wait_until(lambda: [counts(one) for one in readers] == [(1, 0)] * 2)
+    for one in (writer, other):
+        one.close()
+    wait_until(lambda: [counts(one) for one in readers] == [(0, 0)] * 2)
+    assert not readers[1]._intake._lapsed and not readers[1]._matches._not_alive
+
+
 def test_who_comes_late_hears_who_is_not_alive(two_nodes):
     here, there = two_nodes
     topic = Topic(here, "topic", bytes)
