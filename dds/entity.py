@@ -153,7 +153,12 @@ class Entity:
 
     def close(self) -> None:
         """Close the entity and everything below it. Idempotent; callable from its own callbacks. DDSTimeout if its node
-        doesn't answer: it is closed all the same."""
+        doesn't answer: it is closed all the same. So it is if a signal's handler raises meanwhile, unless it raised
+        before anything was closed."""
+        if self._open:
+            reaper.unbroken(self._end)
+
+    def _end(self) -> None:
         if self._open:
             self._open = False
             failure: Exception | None = None

@@ -284,10 +284,11 @@ def wait_until(at: float | int | None, player: Player) -> None:
     """Until this moment (UTC ns), or for so many seconds."""
     if at is None:
         return
-    end_s = at / 1e9 if isinstance(at, int) else time.time() + at
-    if end_s > time.time() and sys.stderr.isatty():
-        note(f"begins in {duration_text(end_s - time.time())}")
-    while (left := end_s - time.time()) > 0 and not player.stopping:
+    now_s = time.time if isinstance(at, int) else time.monotonic  # the former may be set meanwhile
+    end_s = at / 1e9 if isinstance(at, int) else now_s() + at
+    if end_s > now_s() and sys.stderr.isatty():
+        note(f"begins in {duration_text(end_s - now_s())}")
+    while (left := end_s - now_s()) > 0 and not player.stopping:
         time.sleep(min(left, PROGRESS_S))
 
 

@@ -196,7 +196,7 @@ class Timekeeper:
         if loop_s - self._warned >= WARNING_S:
             self._warned = loop_s
             LOG.warning("a member of topic %r says a time that is %.1f s ahead of this host's clock: set the hosts' "
-                        "clocks, or samples with a lifespan go early", name, ahead_ns / NS)
+                        "clocks; samples with a lifespan go early until this one has got there", name, ahead_ns / NS)
 
 
 __all__ = ["Timekeeper"]

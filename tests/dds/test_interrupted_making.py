@@ -1,6 +1,6 @@
-"""Goal: who is interrupted by a signal while he makes a reader or writer leaves none behind that nobody can close: its
-node would keep it, and a reader that keeps all would hold the topic's writers up for good. Nor are the descriptors
-left that came with it.
+"""Goal: who is interrupted by a signal while he makes or closes a reader or writer leaves none behind that nobody can
+close: its node would keep it, and a reader that keeps all would hold the topic's writers up for good. Nor are the
+descriptors left that came with it.
 
 Method: a node within the test, or one of another host; interruptions at every place where a signal's handler may run;
 then the node says what is open.
@@ -70,3 +70,25 @@ def test_what_is_not_made_is_not_open(at_node, kind):
     with DataWriter(at_node, topic) as writer, DataReader(at_node, topic) as reader:
         writer.write(b"goes on")
         wait_until(lambda: reader.take() == [b"goes on"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["reader", "writer"])
+def test_what_is_closed_half_is_closed(at_node, kind):
+    topic = Topic(at_node, "topic", bytes)
+    made = []
+    before = descriptors_before()
+
+    def act():
+        made[0].close()
+
+    def look(error):
+        if not isinstance(error, Alarm):
+            raise error
+        made[:] = [MAKE[kind](at_node, topic)]
+
+    made.append(MAKE[kind](at_node, topic))
+    assert interrupted_everywhere(act, look, Alarm) > 10
+    gc.collect()
+    wait_until(lambda: open_at_node(at_node) == [([], [])])
+    wait_until(lambda: gc.collect() >= 0 and open_descriptors() < before + 20)
