@@ -179,6 +179,15 @@ def complete_topic(ctx: click.Context, _param: click.Parameter, incomplete: str)
     ]
 
 
+def check_topics(_ctx: click.Context, _param: click.Parameter, topics: tuple[str, ...]) -> tuple[str, ...]:
+    """TOPICs to wait for. Raises ConfigError if no topic can be called one of them: it would be waited for forever."""
+    from spindle.group.topics import check_name
+
+    for topic in topics:
+        check_name("topic name", topic)
+    return topics
+
+
 def print_json(value: Any) -> None:
     """One object, indented, to stdout."""
     click.echo(json.dumps(value, indent=2, default=json_default))

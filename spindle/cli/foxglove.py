@@ -11,6 +11,7 @@ import click
 
 from spindle.cli.common import (
     Target,
+    check_topics,
     complete_topic,
     note,
     stopped_by_signals,
@@ -41,7 +42,8 @@ beyond loopback that must be said with --open. Needs
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic)
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=complete_topic,
+                callback=check_topics)
 @click.option("--listen", default=str(PORT), show_default=True, metavar="[HOST:]PORT",
               help="Where; a port alone is on 127.0.0.1, port 0 any that is free.")
 @click.option("--open", "anyone", is_flag=True, help="Let anybody look who reaches an address beyond loopback.")

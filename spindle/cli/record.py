@@ -14,6 +14,7 @@ from spindle.cli.common import (
     Amount,
     Target,
     bytes_text,
+    check_topics,
     complete_topic,
     duration_text,
     json_option,
@@ -45,7 +46,8 @@ stood; with --no-reattach it ends with exit code 6. Exit codes: 0 recorded,
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic)
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topic,
+                callback=check_topics)
 @click.option("-o", "--out", required=True, type=click.Path(dir_okay=False, path_type=Path), help="File to write.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 @click.option("--duration", type=Amount(), metavar="S", help="End after so many seconds.")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import importlib
 import importlib.util
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -170,6 +172,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     args = list(sys.argv[1:] if argv is None else argv)
     _open_streams()
+    _print_any_name()
     code = run(args)
     try:
         sys.stdout.flush()
@@ -193,6 +196,17 @@ def _open_streams() -> None:
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, mode, closefd=False))
+
+
+def _print_any_name() -> None:
+    """Have standard output escape what its encoding lacks, as standard error does (`\\xe9`).
+
+    Names and samples are any text of Unicode. In a locale that isn't UTF-8 (de_DE.ISO-8859-1) one such name would end
+    the listing of all.
+    """
+    stdout = sys.stdout
+    if isinstance(stdout, io.TextIOWrapper) and codecs.lookup(stdout.encoding).name != "utf-8":
+        stdout.reconfigure(errors="backslashreplace")
 
 
 def run(args: list[str]) -> int:

@@ -16,6 +16,7 @@ from spindle.cli import typed
 from spindle.cli.common import (
     Amount,
     Target,
+    check_topics,
     complete_topic,
     interrupts,
     note,
@@ -72,7 +73,8 @@ fewer came before the --timeout.
 
 
 @click.command(epilog=EPILOG)
-@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic)
+@click.argument("topics", metavar="TOPIC...", nargs=-1, required=True, shell_complete=complete_topic,
+                callback=check_topics)
 @click.option(
     "-f",
     "--format",

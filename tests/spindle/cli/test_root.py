@@ -290,6 +290,16 @@ def test_a_stream_that_is_closed_is_as_dev_null(closed: str, tmp_path: Path) -> 
     assert b"Traceback" not in done.stderr and b"internal error" not in done.stderr
 
 
+@pytest.mark.parametrize("encoding,shown", [("ascii", rb"caf\xe9 \u4e2d"), ("latin-1", b"caf\xe9 " + rb"\u4e2d"),
+                                            ("utf-8", "café 中".encode())])
+def test_what_the_output_has_no_letters_for_is_escaped(encoding: str, shown: bytes) -> None:
+    """Method: a command prints a name that the encoding of its locale lacks, as tables are printed."""
+    code = "from spindle.cli import root\nroot._invoke = lambda args: print('caf\\xe9 \\u4e2d')\nroot.main([])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60,
+                          env={**os.environ, "PYTHONIOENCODING": encoding})
+    assert (done.returncode, done.stdout, done.stderr) == (0, shown + b"\n", b"")
+
+
 def test_interrupt_has_its_exit_code(tmp_path: Path) -> None:
     fifo = tmp_path / "slow.toml"
     os.mkfifo(fifo)

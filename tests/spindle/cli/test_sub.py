@@ -143,3 +143,11 @@ def test_long_text_is_cut_and_says_so() -> None:
         long = ("+" + letter * 5 * SHOWN_BYTES_MAX).encode()
         assert shown(long) == f"+{letter * (SHOWN_BYTES_MAX - 1)}... ({len(long)} bytes)"
     assert shown(b"\x00" * (SHOWN_BYTES_MAX + 1)).endswith(f"... ({SHOWN_BYTES_MAX + 1} bytes)")
+
+
+@pytest.mark.parametrize("words", [["sub"], ["sub", "t"], ["record", "-o", "x.mcap"], ["foxglove"]], ids=" ".join)
+@pytest.mark.parametrize("name", ["", "a\nb", "ü" * 128], ids=["empty", "control", "long"])
+def test_no_command_waits_for_a_topic_that_can_not_be(cli: Cli, words: list[str], name: str) -> None:
+    """Method: there is no node; with one, the command would wait."""
+    result = cli(*words, name)
+    assert result.code == 2 and "topic name" in result.err
