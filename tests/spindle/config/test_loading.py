@@ -54,6 +54,12 @@ def test_slips_are_refused_with_the_way_out(text: str, parts: list[str]) -> None
         assert part in message
 
 
+def test_a_byte_order_mark_is_none_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "of_windows.toml"
+    path.write_text("[core]\r\nbusy_poll_us = 50\r\n", encoding="utf-8-sig", newline="")
+    assert load_config(path).busy_poll_us == 50
+
+
 def test_file_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no such file.*--print-config"):
         load_config(tmp_path / "none.toml")
