@@ -150,6 +150,8 @@ class RemoteChannel(RemoteRequests):
             self._writers = tuple(one for one in self._writers if one is not opened)
             if opened is not None and self._link is not None and self._link is not link and opened.port:
                 self._to_close.append((self._link, opened.port))  # turned to meanwhile; it knows it by another number
+            if opened is not None:
+                opened.port = 0  # whoever closes what was made of it has nothing left to close at the node
         if opened is not None:
             opened.larges.close()
         self.bell.ring()
@@ -185,7 +187,7 @@ class RemoteChannel(RemoteRequests):
         self._close_there(link, number)
 
     def _close_there(self, link: Link, number: int) -> None:
-        with contextlib.suppress(Lost):
+        with contextlib.suppress(Lost, SpindleError):  # a refusal: it was given back at the same moment
             self._ask(link, time.monotonic() + REQUEST_TIMEOUT_S, close_port=pb.ClosePort(port=number))
 
     def _flush(self, writers: list[RemoteWriter]) -> None:

@@ -152,6 +152,20 @@ def test_what_a_program_can_not_take_is_closed_at_the_node(
         wait_until(lambda: not session.endpoints(f"short-{kind}"))
 
 
+def test_what_was_given_back_can_be_closed_by_who_has_it_after_all(remote_host: Host) -> None:
+    """Who is interrupted may have made something of what it was opened for, and closes that."""
+    with attach_remote([remote_host.address]) as session:
+        declare(session, "given back")
+        made: list[Any] = []
+        with pytest.raises(KeyError), session.whole_or_closed():
+            made.append(session.open_reader("given back", keep_all=True, from_history=False, guid=b"reader"))
+            made.append(session.open_writer("given back", guid=b"writer"))
+            raise KeyError
+        wait_until(lambda: not session.endpoints("given back"))
+        for one in made:
+            one.close()
+
+
 @pytest.mark.slow
 def test_what_was_declared_at_another_node_just_now_is_found(runtime_dir: Path) -> None:
     with hosts(runtime_dir, 2) as (one, two), attach(runtime_dir=one.directory) as near, attach_remote(
