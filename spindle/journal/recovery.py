@@ -96,7 +96,7 @@ def misnamed(path: Path, scan: Scan) -> str:
     parts, head = parse(path.name), scan.head
     if parts is None or (parts.stem, parts.node_id) == (file_safe(head.topic), head.node_id):
         return ""
-    return (f"{path} has the name of a file of node {parts.node_id} and another topic ({parts.stem}), but holds topic "
+    return (f"{path} has the name of a file of topic {parts.stem} and node {parts.node_id}, but holds topic "
             f"{head.topic!r} of node {head.node_id}: move it away, or give it its name back, "
             f"{file_name(head.topic, head.node_id, head.number)}")
 
