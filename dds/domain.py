@@ -25,7 +25,7 @@ from dds.listener import Listener
 from dds.matching.announcing import encode_qos
 from dds.matching.matching import ITSELF, Runtime
 from dds.messages.order_groups import group_of, is_group
-from dds.nodes.ways import DistantNode, EmbeddedNode, Way, configure, from_environment, switch
+from dds.nodes.ways import DistantNode, EmbeddedNode, Way, configure, from_environment, switch, withdraw
 from dds.policy import policies
 from dds.qos import DomainParticipantQos, Qos
 from dds.topic import Topic
@@ -45,9 +45,12 @@ class Domain(Entity):
     """A domain: an id, and the configuration for nodes that are embedded in this process.
 
     config  None, the path of a Spindle configuration file (TOML), or a spindle.config.settings.NodeConfig. It
-            concerns embedded nodes only; a daemon has its own.
+            concerns embedded nodes only, those that start until the domain is closed; a daemon has its own. It stays
+            where the Domain is only forgotten
     Raises DDSException (UNSUPPORTED) for an XML configuration of another DDS.
     """
+
+    _configured: object = None  # what withdraws the configuration
 
     def __init__(self, domain_id: int, config: Any = None) -> None:
         self._id = _check_domain_id(domain_id)
@@ -60,10 +63,15 @@ class Domain(Entity):
                 loaded = load_config(config) if isinstance(config, (str, os.PathLike)) else config
             except (OSError, ValueError) as error:
                 raise translate(error, "configuring the domain") from error
-            if not configure(self._id, loaded):
+            self._configured = configure(self._id, loaded)
+            if self._configured is None:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET,
                                    f"the embedded node of domain {domain_id} runs already: configure it before")
         self._enter(None, Qos(), None)
+
+    def _give_back(self) -> None:
+        withdraw(self._id, self._configured)
+        super()._give_back()
 
     def get_participants(self) -> list[Entity]:
         """The participants of this process in the domain."""

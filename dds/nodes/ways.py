@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from spindle.client import Session
     from spindle.config.settings import NodeConfig
 
-_configs: dict[int, NodeConfig] = {}  # for embedded nodes, of the Domain objects
+_configs: dict[int, tuple[NodeConfig, object]] = {}  # for embedded nodes, each with what withdraws it
 _shared_lock = threading.RLock()
 _shared: dict[int, tuple[Session, int]] = {}  # embedded node of each domain, and how many participants use it
 
@@ -109,7 +109,7 @@ class EmbeddedNode:
         from spindle.client import embed
         from spindle.config.settings import NodeConfig
 
-        config = _configs.get(domain_id) or NodeConfig(domain_id=domain_id)
+        config, _ = _configs.get(domain_id) or (NodeConfig(domain_id=domain_id), None)
         if self.runtime_dir is not None:
             config = dataclasses.replace(config, runtime_dir=Path(self.runtime_dir))
         return embed(domain_id, node_id=self.node_id, config=config, name=name)
@@ -173,13 +173,23 @@ def switch(variable: str) -> bool:
     return text == "1"
 
 
-def configure(domain_id: int, config: NodeConfig) -> bool:
-    """What the embedded node of a domain goes by; False if the one that is shared runs already."""
+def configure(domain_id: int, config: NodeConfig) -> object | None:
+    """What embedded nodes of a domain go by from now on. Returns what withdraws it; None if the one that is shared runs
+    already, which keeps what it has."""
     with _shared_lock:
         if domain_id in _shared:
-            return False
-        _configs[domain_id] = config
-        return True
+            return None
+        token = object()
+        _configs[domain_id] = config, token
+        return token
 
 
-__all__ = ["DistantNode", "EmbeddedNode", "FirstNode", "HostNode", "Way", "configure", "from_environment", "switch"]
+def withdraw(domain_id: int, token: object) -> None:
+    """Embedded nodes that are yet to start go by the configuration with this token no more, if they still did."""
+    with _shared_lock:
+        if domain_id in _configs and _configs[domain_id][1] is token:
+            del _configs[domain_id]
+
+
+__all__ = ["DistantNode", "EmbeddedNode", "FirstNode", "HostNode", "Way", "configure", "from_environment", "switch",
+           "withdraw"]

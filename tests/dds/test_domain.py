@@ -105,6 +105,23 @@ def test_configuring_an_embedded_node(tmp_path):
     with pytest.raises(DDSException):
         Domain(6, str(tmp_path / "missing.toml"))
     assert domain.get_participants() == []
+    domain.close()
+
+
+def test_a_domain_that_is_closed_configures_no_more_nodes(tmp_path):
+    """What one part of a program has configured and closed is not met by another."""
+    def kept_in():
+        with DomainParticipant.embedded(5) as participant:
+            return participant.session.status()["members"][0]["address"]
+
+    usual = kept_in()
+    with Domain(5, NodeConfig(domain_id=5, runtime_dir=tmp_path)):
+        assert kept_in().startswith(str(tmp_path))
+    assert kept_in() == usual
+    first = Domain(5, NodeConfig(domain_id=5))
+    with Domain(5, NodeConfig(domain_id=5, runtime_dir=tmp_path)):
+        first.close()  # whose configuration doesn't hold any more
+        assert kept_in().startswith(str(tmp_path))
 
 
 def test_forgotten_participants_leave():
