@@ -362,7 +362,11 @@ class Sets:
             if not self.channel and one.handle != carrier:
                 raise ValueError(f"a packet of writer {carrier:#x} speaks for writer {one.handle:#x}, and this topic "
                                  "is in no order group")
-            yield one, channel == self.channel and mark == self.mark
+            yield one, self.is_own(channel, mark)
+
+    def is_own(self, channel: int, mark: int) -> bool:
+        """True if what a packet has of this channel, with this mark, is of the reader's topic."""
+        return channel == self.channel and mark == self.mark
 
     def _note_writers(self, carrier: int, found: list[Member]) -> None:
         for one in found:

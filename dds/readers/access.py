@@ -1,9 +1,10 @@
 """Reading over all topics of an order group: what a subscriber of group scope gives out, and when. DDS 1.4, 2.2.3.6.
 
 Each of its readers has the group's order from a log of its own, and lets in what is of its topic. Here they go through
-that order together: a message is let in by all of them, or waits for all of them. So between begin_access() and
-end_access() a program sees the state of all topics at one place of the order, a coherent set whole in all of them, and
-samples of different topics can be given out in the order in which they came.
+that order together: a message is let in by all of them, or waits for all of them, also where the limits on instances of
+one leave no room for it. So between begin_access() and end_access() a program sees the state of all topics at one place
+of the order, a coherent set whole in all of them, and samples of different topics can be given out in the order in
+which they came.
 
 Rules: one lock for all readers of such a subscriber. A message is let in when each of them has it, or stands behind its
 place in the order; one that can't go on any more (its node is gone, it has an error) is not waited for. If one of them
@@ -68,13 +69,29 @@ class GroupAccess:
             if not self._depth:
                 raise DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, "begin_access() was not called")
             self._depth -= 1
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Nothing may stand in the way any more of what has come: let it in, and wake who waits for it. It rang when it
+        came, and wasn't there to be read."""
+        with self.lock:
+            if self._depth or not any(one._intake.ahead for one in self._living()):
+                return
+            before = self._step
+            try:
+                self.advance()
+            except DDSException:
+                pass  # who reads next is told
+            moved = self._step != before
+        if moved:
+            self.wake()
 
     def advance(self) -> None:
         """Let in what has come, unless an access is open."""
         with self.lock:
             if self._depth:
                 return
-            readers = [one for one in (ref() for ref in self._readers) if one is not None and one._open]
+            readers = self._living()
             # What comes meanwhile is for the next call, or this one might never end.
             last = self._step + max((one._intake.ahead for one in readers), default=0)
             before = -1
@@ -82,13 +99,16 @@ class GroupAccess:
                 before = self._step
                 for one in readers:
                     one._intake.collect()
-                while (due := self._due(readers)) is not None:
+                while (due := self._due(readers)) is not None and not any(one._intake.is_full for one in due):
                     self._step += 1
                     is_torn = self._is_torn(readers, due)
                     for one in due:
                         if not (is_torn and one._intake.give_up_set()):
                             one._intake.let_in_next(self._step)
             self.is_blocked = any(one._intake.head is not None for one in readers)
+
+    def _living(self) -> list[AReader]:
+        return [one for one in (ref() for ref in self._readers) if one is not None and one._open]
 
     @property
     def step(self) -> int:

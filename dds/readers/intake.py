@@ -200,9 +200,14 @@ class Intake(Ends):
     def _let_in(self) -> None:
         """Let in what was taken from the log, as far as there is room. Interrupted by a signal, say, it goes on where
         it was the next time."""
-        limits = self.limits
-        while self._arrived and (limits is None or not limits.refuses(self, self._index, *self._arrived[0])):
+        while self._arrived and not self.is_full:
             self.let_in_next()
+
+    @property
+    def is_full(self) -> bool:
+        """True if there is no room for the first message that was taken from the log: limits on instances say so."""
+        limits = self.limits
+        return limits is not None and bool(self._arrived) and limits.refuses(self, self._index, *self._arrived[0])
 
     @property
     def _index(self) -> int:

@@ -18,7 +18,7 @@ from dds.codecs.types import Codec
 from dds.internal import handle_of_writer
 from dds.messages.inline_qos import NOTHING, split
 from dds.messages.operations import ANNOUNCES_QOS, WRITES, handle_of, is_packet
-from dds.messages.packets import Message, is_of_set, members, opened
+from dds.messages.packets import Message, Sets, is_of_set, members, opened
 from dds.policy.policies import at_most
 from dds.qos import Policy, Qos
 from dds.status import (
@@ -43,6 +43,7 @@ class Admission(Protocol):
     content: Content | None
     blocked: set[int]
     ignored: Callable[[int], bool] | None
+    sets: Sets
 
     def __len__(self) -> int: ...
 
@@ -55,7 +56,7 @@ class _Head:
     decoded once, and the intake takes its sample from here.
 
     payload    of its sample
-    is_sample  it is one, for itself, and not the end of anything
+    is_sample  it is one of the reader's topic, for itself, and not the end of anything
     sample     None = not decoded yet
     writer     its publication handle
     source_ns  its source timestamp
@@ -63,17 +64,17 @@ class _Head:
 
     __slots__ = ("index", "inline", "is_sample", "payload", "sample", "source_ns", "writer")
 
-    def __init__(self, index: int, payload: bytes, live: Message) -> None:
+    def __init__(self, index: int, payload: bytes, live: Message, sets: Sets) -> None:
         """Raises ValueError for nonsense."""
         self.index, self.sample, self.inline = index, None, NOTHING
         self.writer, self.source_ns = handle_of_writer(live), live.source_timestamp
-        tag = live.tag
+        tag, is_own = live.tag, not sets.channel
         body = opened(tag, payload) if is_packet(tag) else b""
-        if body and not is_of_set(body):  # where nodes keep the last samples, each is in a packet
-            for _, _, one in members(body, self.writer):
-                payload, tag = one.payload, one.tag
+        if body and not is_of_set(body):  # in order groups, and where nodes keep the last samples, each is in a packet
+            for channel, mark, one in members(body, self.writer):
+                payload, tag, is_own = one.payload, one.tag, sets.is_own(channel, mark)
                 self.writer, self.source_ns = one.handle, one.source_timestamp
-        self.is_sample = tag in (0, WRITES | ANNOUNCES_QOS)
+        self.is_sample = is_own and tag in (0, WRITES | ANNOUNCES_QOS)
         if self.is_sample and tag:
             payload, self.inline = split(payload)
         self.payload = payload
@@ -113,7 +114,7 @@ class ReaderLimits:
             return False
         try:
             if self._head is None or self._head.index != index:
-                self._head = _Head(index, payload, live)
+                self._head = _Head(index, payload, live, intake.sets)
             head = self._head
             if not head.is_sample or not intake.standing.reaches(head.inline.partitions) or (
                     head.writer in intake.blocked) or (

@@ -97,7 +97,7 @@ class ReaderCore(FastWay):
             self.read_own_writes = self._intake.ignored is None
             self._choose_way()
             self._closer = functools.partial(
-                _close_reader, self._ref, self._hub, link, self._runtime, self._matches)
+                _close_reader, self._ref, self._hub, link, self._runtime, self._matches, self._access)
         self._enabled = self._is_made = True  # it is complete, and peers may be told of it, and listeners of peers
         with self._runtime.asking(f"opening a reader of topic {topic.name!r}"):
             self._runtime.attachment.add(link, link.session)
@@ -159,9 +159,6 @@ class ReaderCore(FastWay):
         self._intake.is_there = self._matches.knows
         if self._keyed:
             self._intake.limits = ReaderLimits.of(self._qos, self._depth)
-            if self._intake.limits is not None and channel is not None:
-                raise DDSException(DDSException.DDS_RETCODE_UNSUPPORTED,
-                                   "limits on instances are not kept for topics of an order group; use max_samples")
             self._choose_way()
 
     # --- going on at another node
@@ -432,8 +429,11 @@ def _seek_types(reader_ref: weakref.ref[ReaderCore]) -> None:
         reader._seek_types()
 
 
-def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matches: Matches) -> None:
+def _close_reader(ref: int, hub: Hub, link: ReaderLink, runtime: Runtime, matches: Matches,
+                  access: GroupAccess | None) -> None:
     runtime.dispatcher.unwatch(ref, hub)
     link.close()
     runtime.remove(matches, link.guid)
     hub.woken()
+    if access is not None:
+        access.go_on()  # others may have waited for it

@@ -43,8 +43,14 @@ class Track(IdlStruct):
     height: int = 0
 
 
-def limited(participant, limits, *more):
-    topic = Topic(participant, "t", Track)
+@pytest.fixture(params=["", "flight"], ids=["alone", "in an order group"])
+def order(request):
+    """In which the reader's topic is."""
+    return request.param
+
+
+def limited(participant, order, limits, *more):
+    topic = Topic(participant, "t", Track, order=order)
     return DataReader(participant, topic, qos=Qos(limits, *more)), DataWriter(participant, topic)
 
 
@@ -58,9 +64,9 @@ def taken(reader, n=100):
     return [(sample.number, sample.height) for sample in reader.take(n)]
 
 
-def test_samples_of_an_instance(participant):
+def test_samples_of_an_instance(participant, order):
     """What comes behind the rejected one waits, too, and nothing is lost or out of order."""
-    reader, writer = limited(participant, Policy.ResourceLimits(max_samples_per_instance=2))
+    reader, writer = limited(participant, order, Policy.ResourceLimits(max_samples_per_instance=2))
     send(writer, (1, 0), (1, 1), (2, 0), (1, 2), (2, 1), (1, 3))
     assert [sample.height for sample in reader.read(100)] == [0, 1, 0]
     status = reader.get_sample_rejected_status()
@@ -73,9 +79,9 @@ def test_samples_of_an_instance(participant):
     assert reader.get_sample_rejected_status().total_count >= 1
 
 
-def test_instances(participant):
+def test_instances(participant, order):
     """One too many waits as long as something is kept of each; then one that has nothing gives up its place."""
-    reader, writer = limited(participant, Policy.ResourceLimits(max_instances=2))
+    reader, writer = limited(participant, order, Policy.ResourceLimits(max_instances=2))
     send(writer, (1, 0), (2, 0), (3, 0), (1, 1))
     assert taken(reader, 1) == [(1, 0)]
     send(writer, (4, 0))
@@ -89,8 +95,8 @@ def test_instances(participant):
     assert again.sample_info.view_state == ViewState.New
 
 
-def test_instances_are_rejected(participant):
-    reader, writer = limited(participant, Policy.ResourceLimits(max_instances=2))
+def test_instances_are_rejected(participant, order):
+    reader, writer = limited(participant, order, Policy.ResourceLimits(max_instances=2))
     send(writer, (1, 0), (2, 0), (3, 0))
     assert len(reader.read(10)) == 2
     status = reader.get_sample_rejected_status()
@@ -99,8 +105,8 @@ def test_instances_are_rejected(participant):
     assert taken(reader) == [(1, 0), (2, 0)] and taken(reader) == [(3, 0)]
 
 
-def test_an_instance_that_ended_gives_its_place(participant):
-    reader, writer = limited(participant, Policy.ResourceLimits(max_instances=1))
+def test_an_instance_that_ended_gives_its_place(participant, order):
+    reader, writer = limited(participant, order, Policy.ResourceLimits(max_instances=1))
     send(writer, (1, 0))
     writer.dispose(Track(1))
     send(writer, (2, 0))
@@ -109,9 +115,9 @@ def test_an_instance_that_ended_gives_its_place(participant):
     assert taken(reader) == [(2, 0)]
 
 
-def test_samples_of_all_instances_with_keep_last(participant):
+def test_samples_of_all_instances_with_keep_last(participant, order):
     """KeepLast replaces within an instance, and needs room for a new sample."""
-    reader, writer = limited(participant, Policy.ResourceLimits(max_samples=2), Policy.History.KeepLast(1))
+    reader, writer = limited(participant, order, Policy.ResourceLimits(max_samples=2), Policy.History.KeepLast(1))
     send(writer, (1, 0), (1, 1), (2, 0))
     assert [sample.height for sample in reader.read(9)] == [1, 0]
     send(writer, (1, 2), (3, 0))
@@ -120,8 +126,8 @@ def test_samples_of_all_instances_with_keep_last(participant):
     assert sorted(taken(reader)) == [(1, 2), (2, 0)] and taken(reader) == [(3, 0)]
 
 
-def test_only_what_is_for_the_reader_needs_room(participant):
-    topic = Topic(participant, "t", Track)
+def test_only_what_is_for_the_reader_needs_room(participant, order):
+    topic = Topic(participant, "t", Track, order=order)
     topic.set_topic_filter(lambda topic, sample: sample.height > 0)
     reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_samples_per_instance=1)))
     writer = DataWriter(participant, topic)
@@ -132,12 +138,12 @@ def test_only_what_is_for_the_reader_needs_room(participant):
 
 @pytest.mark.parametrize("kept_out_by", ["owner", "source time", "ignored"])
 @pytest.mark.parametrize("coherent", [False, True], ids=["plain", "in packets"])
-def test_what_would_be_kept_out_needs_no_room(participant, kept_out_by, coherent):
+def test_what_would_be_kept_out_needs_no_room(participant, order, kept_out_by, coherent):
     """And holds up nothing behind it. With a history for late joiners, writers that offer sets say all in packets."""
     more = {"owner": [Policy.Ownership.Exclusive], "source time": [Policy.DestinationOrder.BySourceTimestamp]}
     kept = [Policy.Durability.TransientLocal, Policy.History.KeepLast(1)] if coherent else []
     qos = Qos(*more.get(kept_out_by, []), *kept)
-    topic = Topic(participant, "t", Track, qos=qos)
+    topic = Topic(participant, "t", Track, qos=qos, order=order)
     sets = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=True)) if coherent else None
     publisher = Publisher(participant, sets)
     ignoring = [Policy.IgnoreLocal.Participant] if kept_out_by == "ignored" else []
@@ -146,7 +152,7 @@ def test_what_would_be_kept_out_needs_no_room(participant, kept_out_by, coherent
         reader = DataReader(participant, topic, qos=Qos(
             Policy.ResourceLimits(max_samples_per_instance=1), Policy.History.KeepAll, *ignoring))
         strength = [Policy.OwnershipStrength(2)] if kept_out_by == "owner" else []
-        counts = DataWriter(there, Topic(elsewhere, "t", Track, qos=qos), qos=Qos(*strength))
+        counts = DataWriter(there, Topic(elsewhere, "t", Track, qos=qos, order=order), qos=Qos(*strength))
         other = DataWriter(publisher, topic)
         counts.write(Track(1, 1), timestamp=1000)
         assert counts.wait_for_acks(LONG)
@@ -158,10 +164,10 @@ def test_what_would_be_kept_out_needs_no_room(participant, kept_out_by, coherent
         assert reader.get_sample_rejected_status().total_count == 0
 
 
-def test_an_instance_that_gives_its_place_leaves_nothing_behind(participant):
+def test_an_instance_that_gives_its_place_leaves_nothing_behind(participant, order):
     """Neither its owner nor its deadline; and a sample that a time-based filter holds back keeps it its place."""
     period = duration(milliseconds=20)
-    topic = Topic(participant, "t", Track, qos=Qos(Policy.Ownership.Exclusive))
+    topic = Topic(participant, "t", Track, qos=Qos(Policy.Ownership.Exclusive), order=order)
     reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_instances=2)))
     writer = DataWriter(participant, topic, qos=Qos(Policy.OwnershipStrength(2)))
     weak = DataWriter(participant, topic)
@@ -174,7 +180,7 @@ def test_an_instance_that_gives_its_place_leaves_nothing_behind(participant):
     writer.close()
     weak.close()
 
-    topic = Topic(participant, "due", Track)
+    topic = Topic(participant, "due", Track, order=order)
     reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_instances=1), Policy.Deadline(period)))
     writer = DataWriter(participant, topic, qos=Qos(Policy.Deadline(period)))
     send(writer, (1, 0))
@@ -189,7 +195,7 @@ def test_an_instance_that_gives_its_place_leaves_nothing_behind(participant):
         missed.add(reader.get_requested_deadline_missed_status().last_instance_handle)
     assert missed == {writer.lookup_instance(Track(3))}
 
-    topic = Topic(participant, "held", Track)
+    topic = Topic(participant, "held", Track, order=order)
     reader = DataReader(participant, topic, qos=Qos(
         Policy.ResourceLimits(max_instances=1), Policy.TimeBasedFilter(duration(hours=1))))
     writer = DataWriter(participant, topic)
@@ -243,10 +249,11 @@ def test_what_contradicts_itself(participant):
         assert caught.value.code == DDSException.DDS_RETCODE_INCONSISTENT_POLICY
 
 
-def test_where_each_sample_is_in_a_packet(participant):
+def test_where_each_sample_is_in_a_packet(participant, order):
     """Nodes that keep the last samples of each instance get those of a publisher with coherent access that way."""
     coherent = Qos(Policy.PresentationAccessScope.Topic(coherent_access=True, ordered_access=True))
-    topic = Topic(participant, "t", Track, Qos(Policy.Durability.TransientLocal, Policy.History.KeepLast(2), QUICK))
+    topic = Topic(participant, "t", Track, Qos(Policy.Durability.TransientLocal, Policy.History.KeepLast(2), QUICK),
+                  order=order)
     reader = DataReader(participant, topic, Qos(Policy.History.KeepAll, Policy.ResourceLimits(
         max_instances=2, max_samples_per_instance=2)))
     publisher = Publisher(participant, coherent)
@@ -262,12 +269,32 @@ def test_where_each_sample_is_in_a_packet(participant):
     assert writer.wait_for_acks(LONG) and taken(reader) == [(9, 0), (9, 1), (9, 2)]
 
 
+def test_of_an_order_group_only_the_readers_topic_needs_room(participant):
+    """Samples of other topics take none, whatever their keys; a reader of these goes on."""
+    topic, other = (Topic(participant, name, Track, order="flight") for name in ("t", "other"))
+    reader = DataReader(participant, topic, qos=Qos(Policy.ResourceLimits(max_instances=1, max_samples_per_instance=1)))
+    beside = DataReader(participant, other)
+    writer, elsewhere = DataWriter(participant, topic), DataWriter(participant, other)
+    send(writer, (1, 0))
+    send(elsewhere, *((number, 0) for number in range(5)))
+    assert [one.number for one in reader.read(9)] == [1]
+    assert reader.get_sample_rejected_status().total_count == 0
+    send(writer, (1, 1), (2, 0))
+    send(elsewhere, (9, 0))
+    assert [one.height for one in reader.read(9)] == [0]
+    status = reader.get_sample_rejected_status()
+    assert (status.total_count, status.last_reason) == (1, REJECTED_BY_SAMPLES_PER_INSTANCE_LIMIT)
+    assert taken(beside) == [(number, 0) for number in (0, 1, 2, 3, 4, 9)]
+    assert [taken(reader) for _ in range(3)] == [[(1, 0)], [(1, 1)], [(2, 0)]]
+    assert reader.get_sample_lost_status().total_count == 0
+
+
 @pytest.mark.parametrize("in_packets", [False, True])
-def test_what_waits_for_room_is_decoded_once(participant, in_packets):
+def test_what_waits_for_room_is_decoded_once(participant, order, in_packets):
     """Goal: limits cost no sample a second decoding, however often its reader looks whether there is room. Method: a
     reader that has taken nothing for a while; what its codec decodes is counted."""
     group = Publisher(participant, Qos(Policy.PresentationAccessScope.Topic(True, True))) if in_packets else participant
-    topic = Topic(participant, "t", Track)
+    topic = Topic(participant, "t", Track, order=order)
     subscriber = Subscriber(participant, Qos(Policy.PresentationAccessScope.Topic(True, True))) if in_packets else (
         participant)
     reader = DataReader(subscriber, topic, qos=Qos(Policy.ResourceLimits(max_samples_per_instance=1)))

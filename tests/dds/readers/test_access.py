@@ -28,6 +28,7 @@ from dds import (
     duration,
 )
 from dds.readers.access import GroupAccess
+from dds.waiting.wake import Waker, wait_readable
 from tests.dds.messages.test_order_groups import GROUP, Note, Scope, Track, ends, topics
 from tests.dds.test_sub import ANY, LONG
 from tests.support import wait_until
@@ -188,6 +189,66 @@ def test_a_reader_without_room_holds_the_others(participant):
     assert taken == [1, 2, 3] and small.subscriber is large.subscriber
 
 
+LIMITS = {
+    "instances": (Policy.ResourceLimits(max_instances=1), Track(2)),
+    "samples of an instance": (Policy.ResourceLimits(max_samples_per_instance=1), Track(1)),
+    "samples": (Policy.ResourceLimits(max_samples=1), Track(2)),
+}
+
+
+@pytest.mark.parametrize("kind", list(LIMITS))
+def test_all_wait_at_the_sample_that_has_no_room(participant, kind):
+    """Each reader stands at the same place, and who waits for what is behind it is woken once there is room."""
+    subscriber, (limits, second) = Subscriber(participant, GROUP), LIMITS[kind]
+    of = topics(participant)
+    small, large = DataReader(subscriber, of[0], Qos(limits)), DataReader(subscriber, of[2])
+    writers = [DataWriter(participant, one, GROUP) for one in of]
+    for writer, sample in ((writers[0], Track(1)), (writers[0], second), (writers[2], b"3")):
+        writer.write(sample)
+        assert writer.wait_for_acks(LONG)
+    with subscriber.access():
+        assert (len(small.read(9)), len(large.read(9))) == (1, 0)
+    status = small.get_sample_rejected_status()
+    assert status.total_count == 1 or kind == "samples"  # which are counted one by one, as they come
+    waitset, woken = WaitSet(participant), []
+    waitset.attach(ReadCondition(large, ANY))
+    waiting = threading.Thread(target=lambda: woken.append(waitset.wait(10 * LONG)))
+    waiting.start()
+    wait_until(waitset._waits.locked)
+    for sample in (Track(1), second):
+        with subscriber.access():
+            assert small.take(9) == [sample]
+    wait_until(lambda: woken == [1])  # before its time is over
+    waiting.join()
+    with subscriber.access():
+        assert (small.take(9), large.take(9)) == ([], [b"3"])
+
+
+@pytest.mark.parametrize("how", ["an access ends", "a reader without room is closed"])
+def test_who_waits_is_rung_for_when_nothing_is_in_the_way_any_more(participant, how):
+    """What has come rings once, and may be for nobody yet."""
+    subscriber, of = Subscriber(participant, GROUP), topics(participant)
+    small = DataReader(subscriber, of[0], Qos(Policy.ResourceLimits(max_samples_per_instance=1)))
+    large = DataReader(subscriber, of[2])
+    writers = [DataWriter(participant, one, GROUP) for one in of]
+    waits = Waker()
+    large._hub.join(waits)
+    if how == "an access ends":
+        subscriber.begin_access()
+    else:
+        writers[0].write_many([Track(1), Track(1)])
+        assert writers[0].wait_for_acks(LONG)
+    writers[2].write(b"3")
+    assert writers[2].wait_for_acks(LONG) and not large._has(ANY, None)
+    waits.clear()
+    if how == "an access ends":
+        subscriber.end_access()
+    else:
+        small.close()
+    assert wait_readable([waits.fd], 0) and large._has(ANY, None)
+    assert subscriber.take(9)[-1] == (large, b"3")
+
+
 def test_endpoints_of_group_scope_are_of_one_group(participant):
     subscriber, publisher = Subscriber(participant, GROUP), Publisher(participant, GROUP)
     one, other = Topic(participant, "a", bytes, order="o"), Topic(participant, "b", bytes, order="p")
@@ -238,7 +299,7 @@ class Stream:
         self._source = SimpleNamespace(session=session, is_over=False, starts_at=start, stands_at=start)
         self._intake = self
         self._coming, self._here = list(places), []
-        self.let_in, self.given_up = [], []
+        self.let_in, self.given_up, self.is_full = [], [], False
         access.add(self)
 
     def comes(self, count=1):
