@@ -325,19 +325,19 @@ class Topic(Entity, Generic[T]):
         if service is not None:
             kept = policies.kept_by(service, self._codec.key_of is not None, self._order)
         if self._order:
-            return policies.Kept(self._depth_in_group)
+            return self._kept_in_group
         if service is not None:
             return kept
         return policies.Kept(policies.history_depth(self._own_qos) or policies.history_depth(qos))
 
     @property
-    def _depth_in_group(self) -> int:
-        """How many samples of each of its instances an order group keeps; 0: the Topic says nothing of it. What readers
-        and writers say doesn't count: the first of them would decide for all topics of the group."""
+    def _kept_in_group(self) -> policies.Kept:
+        """What an order group keeps of the topic; a depth of 0: the Topic says nothing of it. What readers and writers
+        say doesn't count: the first of them would decide for all topics of the group."""
         service = self._own_qos[Policy.DurabilityService]
         if service is None:
-            return policies.history_depth(self._own_qos)
-        return policies.kept_by(service, self._codec.key_of is not None, self._order).depth
+            return policies.Kept(policies.history_depth(self._own_qos))
+        return policies.kept_by(service, self._codec.key_of is not None, self._order)
 
     def _settle(self, own: Qos, extra: Qos | None, is_writer: bool) -> tuple[TopicInfo, Qos]:
         """The agreed topic, declared if need be, and the Qos that a reader or writer with Qos `own` goes by.

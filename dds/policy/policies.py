@@ -136,18 +136,21 @@ class Kept(NamedTuple):
 
 def kept_by(service: Any, keyed: bool, order: str) -> Kept:
     """What a DurabilityService keeps for late joiners. `keyed`: the type has a key; else there is one instance, which
-    nobody disposes of. `order`: the order group of the topic, empty: none. DDS 1.4, 2.2.3.5.
+    nobody disposes of. `order`: the order group of the topic, empty: none; its cleanup delay is that of all its topics.
+    DDS 1.4, 2.2.3.5.
 
     Raises DDSException (UNSUPPORTED) for what nodes can't do in an order group.
     """
     limits = [service.max_samples, service.max_instances, service.max_samples_per_instance]
-    if order and (limits[:2] != [-1, -1] or service.cleanup_delay):
+    if order and limits[:2] != [-1, -1]:
         raise DDSException(
             DDSException.DDS_RETCODE_UNSUPPORTED,
             f"a Topic can't have {service!r}: nodes keep the samples of an order group together, and would count those "
-            "of all its topics; use max_samples=-1, max_instances=-1 and a cleanup_delay of 0. A history and "
-            "max_samples_per_instance are of each topic")
+            "of all its topics; use max_samples=-1 and max_instances=-1. A history and max_samples_per_instance are of "
+            "each topic, the cleanup_delay is that of the group")
     bounds = [history_depth(Qos(service.history)) or -1, service.max_samples_per_instance]
+    if order:
+        return Kept(_least(*bounds), cleanup_ns=service.cleanup_delay)
     if not keyed:
         return Kept(_least(*bounds, service.max_samples))
     return Kept(_least(*bounds), _least(service.max_samples), _least(service.max_instances), service.cleanup_delay)

@@ -141,7 +141,7 @@ class WriterCore(WriterStatuses):
             carrier = Carrier(publisher._coherence)
             carrier.link = self._link
         return Port(carrier, self._link, self._source, self._topic._channel, farewell, self._timeout_s,
-                    self._topic._depth_in_group)
+                    self._topic._kept_in_group.depth)
 
     def _present_inbox(self) -> Callable[[], Any]:
         way = self._way  # not the writer itself

@@ -1,5 +1,5 @@
-"""Goal: a program may close what it is just using, from a filter, a condition, a listener, a set or a batch: what it gets
-back is what there was, or says that it is closed, and nothing hangs. Method: a program of its own for each, on its main
+"""Goal: a program may close what it is just using, from a filter, a condition, a listener, a set or a batch: it gets
+what there was, or is told that it is closed, and nothing hangs. Method: a program of its own for each, on its main
 thread, whose closing other threads do.
 """
 

@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def service(delay: int = 0, history: Policy = KEEP_ONE, samples: int = -1, insta
     return Policy.DurabilityService(delay, history, samples, instances, each)
 
 
-def topic_of(participant: DomainParticipant, kept: Policy, durability: Policy = VOLATILE, **more: int) -> Topic:
+def topic_of(participant: DomainParticipant, kept: Policy, durability: Policy = VOLATILE, **more: Any) -> Topic:
     return Topic(participant, "tracks", Track, qos(durability) + Qos(kept), size_max=1000, **more)
 
 
@@ -116,7 +117,7 @@ def test_samples_of_sets_count_and_their_instances_do_not(participant: DomainPar
 
 
 def test_order_groups_have_no_limits_of_their_own(participant: DomainParticipant) -> None:
-    for kept in (service(samples=5), service(delay=1)):
+    for kept in (service(samples=5), service(instances=1)):
         with pytest.raises(DDSException, match="order group"):
             Topic(participant, "tracks", Track, qos() + Qos(kept), order="all")
 
@@ -128,10 +129,17 @@ def test_types_without_a_key_have_nothing_to_clean_up(participant: DomainPartici
 
 # --- the delay
 
-def test_what_was_disposed_of_is_kept_while_the_delay_lasts(two_nodes: tuple[DomainParticipant, DomainParticipant]
-                                                            ) -> None:
+
+@pytest.fixture(params=["", "flight"], ids=["alone", "in an order group"])
+def order(request: pytest.FixtureRequest) -> str:
+    """In which the topic is."""
+    return str(request.param)
+
+
+def test_what_was_disposed_of_is_kept_while_the_delay_lasts(
+        two_nodes: tuple[DomainParticipant, DomainParticipant], order: str) -> None:
     """Also at a node that comes late."""
-    topics = [topic_of(one, service(3_600_000 * MS)) for one in two_nodes]
+    topics = [topic_of(one, service(3_600_000 * MS), order=order) for one in two_nodes]
     writer = DataWriter(two_nodes[0], topics[0])
     write(writer, (1, 1), (2, 2))
     end(writer, 1)
@@ -141,9 +149,10 @@ def test_what_was_disposed_of_is_kept_while_the_delay_lasts(two_nodes: tuple[Dom
         assert (figures(participant)["keys"], figures(participant)["keys_over"]) == (2, 1)
 
 
-def test_what_was_disposed_of_goes_after_the_delay(two_nodes: tuple[DomainParticipant, DomainParticipant]) -> None:
+def test_what_was_disposed_of_goes_after_the_delay(
+        two_nodes: tuple[DomainParticipant, DomainParticipant], order: str) -> None:
     delay = 300 * MS
-    topics = [topic_of(one, service(delay)) for one in two_nodes]
+    topics = [topic_of(one, service(delay), order=order) for one in two_nodes]
     writer = DataWriter(two_nodes[0], topics[0])
     readers = [everything(one, topic) for one, topic in zip(two_nodes, topics, strict=True)]
     write(writer, (1, 1), (2, 2))
@@ -157,9 +166,10 @@ def test_what_was_disposed_of_goes_after_the_delay(two_nodes: tuple[DomainPartic
     assert seen(readers[1], 3) == [(1, 1), (2, 2), (1, None)]
 
 
-def test_the_delay_begins_when_the_last_writer_has_left(two_nodes: tuple[DomainParticipant, DomainParticipant]) -> None:
+def test_the_delay_begins_when_the_last_writer_has_left(
+        two_nodes: tuple[DomainParticipant, DomainParticipant], order: str) -> None:
     delay = 200 * MS
-    topics = [topic_of(one, service(delay, Policy.History.KeepLast(2))) for one in two_nodes]
+    topics = [topic_of(one, service(delay, Policy.History.KeepLast(2)), order=order) for one in two_nodes]
     writer, other = (DataWriter(one, topic, Qos(STAYS)) for one, topic in zip(two_nodes, topics, strict=True))
     readers = [everything(one, topic) for one, topic in zip(two_nodes, topics, strict=True)]
     write(writer, (1, 1))
@@ -176,8 +186,8 @@ def test_the_delay_begins_when_the_last_writer_has_left(two_nodes: tuple[DomainP
     assert all(reader.take(9) for reader in readers)
 
 
-def test_a_sample_keeps_an_instance_from_going(participant: DomainParticipant) -> None:
-    topic = topic_of(participant, service(50 * MS))
+def test_a_sample_keeps_an_instance_from_going(participant: DomainParticipant, order: str) -> None:
+    topic = topic_of(participant, service(50 * MS), order=order)
     writer = DataWriter(participant, topic)
     write(writer, (1, 1), (2, 2))
     end(writer, 1, 2)
@@ -187,8 +197,8 @@ def test_a_sample_keeps_an_instance_from_going(participant: DomainParticipant) -
     assert seen(late, 1) == [(1, 3)]
 
 
-def test_an_infinite_delay(participant: DomainParticipant) -> None:
-    topic = topic_of(participant, service(dds_infinity))
+def test_an_infinite_delay(participant: DomainParticipant, order: str) -> None:
+    topic = topic_of(participant, service(dds_infinity), order=order)
     kept, writer = everything(participant, topic), DataWriter(participant, topic, Qos(STAYS))
     write(writer, (1, 1))
     writer.dispose(Track(1))
@@ -204,12 +214,13 @@ def test_an_infinite_delay(participant: DomainParticipant) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("durability", [VOLATILE, LOGGED], ids=["volatile", "logged"])
-def test_a_delay_outlives_the_nodes(runtime_dir: Path, tmp_path: Path, durability: Policy) -> None:
+def test_a_delay_outlives_the_nodes(
+        runtime_dir: Path, tmp_path: Path, durability: Policy, order: str) -> None:
     """One dies and another comes late; of the logged topic then all."""
     delay = 3_000 * MS
     with hosts(runtime_dir, 3, f'journal.dir="{tmp_path}"') as site:
         participants = [DomainParticipant(runtime_dir=host.directory) for host in site[:2]]
-        topics = [topic_of(one, service(delay), durability) for one in participants]
+        topics = [topic_of(one, service(delay), durability, order=order) for one in participants]
         readers = [everything(one, topic) for one, topic in zip(participants, topics, strict=True)]
         writer = DataWriter(participants[0], topics[0], Qos(STAYS))
         write(writer, (1, 1), (2, 2))
@@ -218,7 +229,7 @@ def test_a_delay_outlives_the_nodes(runtime_dir: Path, tmp_path: Path, durabilit
         assert seen(readers[1], 3)[-1] == (1, None)
         os.kill(site[0].running.pid, signal.SIGKILL)
         third = DomainParticipant(runtime_dir=site[2].directory)
-        late = topic_of(third, service(delay), durability)
+        late = topic_of(third, service(delay), durability, order=order)
         everything(third, late)
         assert figures(third)["keys"] == 2 or time.time_ns() >= before_ns + delay
         if durability is LOGGED:
@@ -230,7 +241,7 @@ def test_a_delay_outlives_the_nodes(runtime_dir: Path, tmp_path: Path, durabilit
             for host in site:
                 host.running.wait_ready()
             third = DomainParticipant(runtime_dir=site[2].directory)
-            late = topic_of(third, service(delay), durability)
+            late = topic_of(third, service(delay), durability, order=order)
         kept = everything(third, late)
         wait_until(lambda: figures(third)["keys"] == 1, timeout_s=30)
         assert time.time_ns() >= before_ns + delay
