@@ -200,7 +200,7 @@ class Intake(Ends):
     def _let_in(self) -> None:
         """Let in what was taken from the log, as far as there is room. Interrupted by a signal, say, it goes on where
         it was the next time."""
-        while self._arrived and not self.is_full:
+        while self._arrived and (self.limits is None or not self.is_full):  # which most need not be asked
             self.let_in_next()
 
     @property
