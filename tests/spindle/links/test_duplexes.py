@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -23,7 +24,7 @@ from spindle.client.embedding import embed
 from spindle.client.session import Session
 from spindle.config.settings import AccessRule, NodeConfig
 from spindle.errors import ConfigError, LinkError, NodeStopped, SpindleError
-from spindle.links import Link, Links, Port
+from spindle.links import Link, Links, Port, duplexes
 from spindle.links.duplexes import FIRST, LATER
 from spindle.links.port import StraightMessage
 from spindle.proto import attach_pb2 as pb
@@ -31,6 +32,14 @@ from spindle.transport.wire import close_all
 from tests.spindle.links.group import Group, descriptors_of, group_of
 from tests.spindle.links.test_ends import Doing
 from tests.support import wait_until
+
+
+@pytest.fixture(autouse=True)
+def patient() -> Iterator[None]:
+    """On a busy machine, too, whoever asks for a duplex waits until it is there: programs go on through the pools."""
+    with patch.object(duplexes, "ASK_S", 20.0), patch.object(duplexes, "TAKE_S", 20.0), patch.object(
+            duplexes, "ASK_SHARE", 1.0):
+        yield
 
 
 @pytest.fixture(scope="module")
