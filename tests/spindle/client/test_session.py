@@ -282,7 +282,7 @@ def test_what_this_program_has_no_descriptor_for_is_given_back(node: StandInNode
             with pytest.raises(NoResources, match="a reader of topic 'altitude' needs descriptors"):
                 session.open_reader("altitude", keep_all=True, from_history=False)
         gc.collect()
-        assert not node.open_ports
+        wait_until(lambda: not node.open_ports)  # which nobody waits for
         wait_until(lambda: open_descriptors() <= before)
         session.open_writer("altitude").close()
 
