@@ -4,6 +4,8 @@ Goal: what has no room is rejected with its reason, lost by nobody, and comes wh
 limit it has reached. Method: one embedded node, keyed IDL types; both kinds of History.
 """
 
+import itertools
+import random
 from dataclasses import dataclass
 
 import pytest
@@ -15,6 +17,7 @@ from dds import (
     DDSTimeout,
     DomainParticipant,
     InstanceState,
+    InvalidSample,
     Policy,
     Publisher,
     Qos,
@@ -317,3 +320,64 @@ def test_what_waits_for_room_is_decoded_once(participant, order, in_packets):
             assert reader.get_sample_rejected_status().total_count == min(height + 1, 2)
         assert reader.take(5)[0].height == height
     assert len(decoded) == len(set(decoded)) == 3
+
+
+# --- whatever writers do
+
+LIMITS = (
+    Policy.ResourceLimits(), Policy.ResourceLimits(max_samples=2), Policy.ResourceLimits(max_instances=2),
+    Policy.ResourceLimits(max_samples_per_instance=1), Policy.ResourceLimits(3, 2, 2))
+SCOPES = {"by topic": Policy.PresentationAccessScope.Topic(True, True),
+          "over all topics": Policy.PresentationAccessScope.Group(True, True)}
+
+
+@pytest.mark.parametrize("scope", list(SCOPES))
+@pytest.mark.parametrize("seed", range(8))
+def test_readers_of_a_group_lose_nothing_by_their_limits(participant, scope, seed):
+    """Goal: whatever has no room comes in the end, in the order in which readers without limits get it. Method: drawn
+    at random: limits, what writers of three topics do, alone and in sets, and when something is taken."""
+    rng, qos = random.Random(seed), Qos(SCOPES[scope])
+    topics = [Topic(participant, name, Track, order="flight") for name in "abc"]
+    free, tight = Subscriber(participant, qos), Subscriber(participant, qos)
+    readers = {free: [DataReader(free, topic) for topic in topics],
+               tight: [DataReader(tight, topic, Qos(rng.choice(LIMITS))) for topic in topics]}
+    publishers = [Publisher(participant, qos) for _ in range(2)]
+    writers = {one: [DataWriter(one, topic) for topic in topics] for one in publishers}
+    heights, found = itertools.count(), {one: [[], [], []] for one in readers}
+
+    def write(publisher):
+        rng.choice(writers[publisher]).write(Track(rng.randrange(4), next(heights)))
+
+    def take(subscriber, n):
+        """How many came; with a scope over all topics in one list."""
+        if scope == "over all topics":
+            pairs = subscriber.take(n)
+            found[subscriber][0] += [(one.topic.name, sample.height) for one, sample in pairs if is_sample(sample)]
+            return len(pairs)
+        taken = [reader.take(n) for reader in readers[subscriber]]
+        for those, more in zip(found[subscriber], taken, strict=True):
+            those += [sample.height for sample in more if is_sample(sample)]
+        return sum(map(len, taken))
+
+    for _ in range(80):
+        publisher, what = rng.choice(publishers), rng.random()
+        if what < 0.6:
+            write(publisher)
+        elif what < 0.7:
+            rng.choice(writers[publisher]).dispose(Track(rng.randrange(4)))
+        elif what < 0.8:
+            with publisher.coherent():
+                for _ in range(rng.randrange(1, 5)):
+                    write(publisher)
+        else:
+            take(tight, rng.randrange(1, 4))
+    assert all(one.wait_for_acks(LONG) for those in writers.values() for one in those)
+    for subscriber in readers:
+        while take(subscriber, 3):
+            pass
+    assert found[tight] == found[free] and any(found[free])
+    assert [one.get_sample_lost_status().total_count for one in readers[tight]] == [0, 0, 0]
+
+
+def is_sample(one):
+    return not isinstance(one, InvalidSample)
