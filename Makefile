@@ -181,7 +181,7 @@ tsan: $(VENV)/.stamp-install  ## Run threads on the core, without Python, under 
 # As root; skipped, with the reason, where network namespaces can't be had.
 netns-test: lab $(VENV)/.stamp-test  ## Test groups of hosts (network namespaces) with partitions, delays and bad lines
 	@SPINDLE_NETNS=1 $(BIN)/pytest -q tests/spindle_lab/chaos/test_hosts.py tests/spindle_lab/chaos/test_partitions.py \
-		tests/spindle_lab/chaos/test_delays.py $(ARGS)
+		tests/spindle_lab/chaos/test_delays.py tests/spindle_lab/chaos/test_two_networks.py $(ARGS)
 
 $(VENV)/.stamp-webtest: $(VENV)/.stamp-test
 	$(call say,Installing what tests in a browser need)

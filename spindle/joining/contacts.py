@@ -7,11 +7,12 @@ between hosts a majority of the contacts does.
 Rules:
 - Asking changes nothing at either end: a question is a connection that is answered and closed.
 - A node that finds a member of a group joins it, one that serves before one that doesn't.
-- If nobody is a member, the first of the contacts that are there forms a group of itself, once enough of them are
-  there; the others then find it. A node that is no contact only joins.
-- Before it does, it says that it is forming, and looks once more. Of two that say so and see each other, the later
-  contact gives way, and the other waits until it has. So of nodes that reach each other only one forms a group, though
-  they start at the same moment; else each would wait in a group of its own for contacts that are in another.
+- If nobody is a member, of the contacts that are there the node with the lowest id forms a group of itself, once
+  enough of them are there; the others then find it. A node that is no contact only joins. Who is the first doesn't go
+  by the list: each file may have another order (its own host first, say), or another name of a host.
+- Before it does, it says that it is forming, and looks once more. Of two that say so and see each other, the one with
+  the higher id gives way, and the other waits until it has. So of nodes that reach each other only one forms a group,
+  though they start at the same moment; else each would wait in a group of its own for contacts that are in another.
 - A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
   two groups never both serve, whatever the lookers saw of each other. A node ends, and may try again, if its group
   doesn't serve within `join_timeout_s`, or sees that another group serves.
@@ -47,15 +48,22 @@ LOOKING, MEMBER, SERVING, FORMING = (
     opening_pb2.OpeningReply.FORMING)
 
 
+Life = tuple[int, int]  # node id and incarnation
+
+
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What one contact said; its place in the list of contacts tells it from the others."""
+    """What one contact said. Its place in the list of contacts says how to reach it."""
 
     place: int
     node_id: int
     incarnation: int
     standing: int = LOOKING
     group_id: int = 0
+
+    @property
+    def life(self) -> Life:
+        return self.node_id, self.incarnation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +78,7 @@ class Answers:
     def to_join(self) -> Answer | None:
         """The member through whom to join."""
         members = [one for one in self.answers if one.standing in (MEMBER, SERVING)]
-        return min(members, key=lambda one: (one.standing != SERVING, one.place), default=None)
+        return min(members, key=lambda one: (one.standing != SERVING, one.life), default=None)
 
     def serving_elsewhere(self, group_id: int) -> Answer | None:
         """A member of another group that serves."""
@@ -95,16 +103,16 @@ def contacts_in(config: NodeConfig, view: View) -> int:
     return len({member.endpoint for member in view.members} & set(config.contacts))
 
 
-def may_form(config: NodeConfig, own_place: int | None, found: Answers) -> bool:
-    """True if this node, at this place among the contacts (None: it is none), is the one to form the group."""
+def may_form(config: NodeConfig, contact: Life | None, found: Answers) -> bool:
+    """True if this node, with this life (None: it is no contact), is the one to form the group."""
     if found.refused:  # it may be of a group
         return False
     if config.form == "alone":
         return found.to_join() is None
-    if own_place is None or found.to_join() is not None:
+    if contact is None or found.to_join() is not None:
         return False
-    places = {own_place, *(one.place for one in found.answers)}
-    return len(places) >= enough(config) and min(places) == own_place
+    lives = {contact, *(one.life for one in found.answers)}
+    return len(lives) >= enough(config) and min(lives) == contact
 
 
 class Contacts:
@@ -121,6 +129,12 @@ class Contacts:
         """Where this node stands among the contacts."""
         contacts: Sequence[str] = self._config.contacts
         return contacts.index(self._network.endpoint) if self._network.endpoint in contacts else None
+
+    @property
+    def contact(self) -> Life | None:
+        """This node as one of the contacts; None if it is none."""
+        me = self._peers.me
+        return None if me is None or self.own_place is None else (me.node_id, me.incarnation)
 
     @property
     def recognised(self) -> str:

@@ -184,7 +184,7 @@ class Entry:
             if self._ways_in() or (member is not None and self._is_here(member.node_id)):
                 self._peers.standing = opening_pb2.OpeningReply.LOOKING
                 return False  # a member on this host, which is reached by its socket
-            first = may_form(self._config, contacts.own_place, seen)
+            first = may_form(self._config, contacts.contact, seen)
             if first and forms and not seen.others_form:
                 return True
             said, forms = forms, first

@@ -32,14 +32,14 @@ Examples:
 @click.option("--first", type=click.IntRange(0), default=0, show_default=True, help="The first of the seeds.")
 @click.option("--having", type=click.Choice(["remotes", "edge", "liars", "newer", "guarded", "resets", "crowded",
                                           "limits", "embedded", "keyed", "grouped", "typed", "replicas", "large",
-                                          "links", "renewing"]),
+                                          "links", "renewing", "unlike"]),
               metavar="KIND",
               help="Only seeds whose runs of whole nodes have remotes (programs without a node), an edge (for them), "
               "liars (programs that lie), newer (settings), guarded (keys and rules), resets (broken connections), "
               "crowded (many topics), limits (of what is kept of each key), embedded (nodes inside programs), keyed "
               "(messages with keys), grouped (of order groups), typed (writers that say types), replicas (of an "
-              "object), large (samples that don't fit their slots), links (programs with regions and ports), or "
-              "renewing (logged topics that are declared anew).")
+              "object), large (samples that don't fit their slots), links (programs with regions and ports), "
+              "renewing (logged topics that are declared anew), or unlike (contacts in another order in each file).")
 @click.option("--seed", type=click.IntRange(0), help="Run one seed.")
 @click.option("--replay", type=click.IntRange(0), metavar="SEED", help="Run one seed and print every event.")
 @click.option("--until", type=click.IntRange(1), metavar="STEP", help="With --replay: stop after this step.")

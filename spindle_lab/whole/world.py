@@ -93,6 +93,7 @@ class Setup:
     replicas: int = 0  # programs that hold a replica of an object, beside the others
     links: int = 0  # programs that use links, beside the others
     renewing: bool = False  # programs give up what logged topics are
+    unlike: bool = False  # each node's file names the contacts in another order
     suspect_timeout_s: float = 0.6
 
     @property
@@ -147,6 +148,7 @@ class Setup:
             setup.resets = setup.resets or (hosts > 1 and apart.random() < 0.5)
             setup.liars = setup.liars or int(apart.random() < 0.25)
         setup.renewing = random.Random(f"renewing {seed}").random() < 0.15 and not setup.guarded
+        setup.unlike = random.Random(f"unlike {seed}").random() < 0.2 and hosts > 1
         return setup
 
 
@@ -254,7 +256,10 @@ class World:
             more.update(listen=endpoint, plain=True, advertise=endpoint)
         if self.setup.hosts > 1:
             firsts = {one.host: one for one in reversed(self.nodes)}
-            more["contacts"] = tuple(self.endpoint(firsts[host].node_id) for host in self._hosts)
+            contacts = [self.endpoint(firsts[host].node_id) for host in self._hosts]
+            if self.setup.unlike:
+                random.Random(f"contacts of {slot.node_id} in {self.system.seed}").shuffle(contacts)
+            more["contacts"] = tuple(contacts)
         if self.guard is not None:
             more.update(self.guard.config(slot))
         if self.setup.newer:

@@ -20,16 +20,18 @@ READY_TIMEOUT_S = 20.0
 
 
 class Daemon:
-    """One `spindle daemon`. `ready_line` is what it said when it was ready, `log` what it wrote to stderr so far."""
+    """One `spindle daemon`. `ready_line` is what it said when it was ready, `log` what it wrote to stderr so far.
+    `within`: what starts it elsewhere, as `ip netns exec NAME` does."""
 
     def __init__(
-        self, node_id: int, *arguments: str, runtime_dir: Path, environment: dict[str, str] | None = None
-    ) -> None:
+        self, node_id: int, *arguments: str, runtime_dir: Path, environment: dict[str, str] | None = None,
+        within: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.node_id = node_id
         self.ready_line = ""
         self._log: list[str] = []
         self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        command = [sys.executable, "-m", "spindle.cli", "daemon", "--runtime-dir", str(runtime_dir)]
+        command = [*within, sys.executable, "-m", "spindle.cli", "daemon", "--runtime-dir", str(runtime_dir)]
         if node_id:
             command += ["--node", str(node_id)]
         self.process = subprocess.Popen(

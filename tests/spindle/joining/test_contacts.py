@@ -118,5 +118,20 @@ def test_who_gets_on_with_no_contact_hears_why_at_once(runtime_dir: Path, tmp_pa
 def test_who_may_form_a_group(form: str) -> None:
     config = NodeConfig(node_id=1, listen="a:1", contacts=("a:1", "b:1", "c:1"), form=form)
     there = (Answer(1, 2, 7), Answer(2, 3, 8))
-    assert may_form(config, 0, Answers(there, {}))
-    assert not may_form(config, 0, Answers(there, {}, {"d:1": ProtocolMismatch("it is another program")}))
+    assert may_form(config, (1, 9), Answers(there, {}))
+    assert not may_form(config, (1, 9), Answers(there, {}, {"d:1": ProtocolMismatch("it is another program")}))
+
+
+@pytest.mark.parametrize("form", ["majority", "all"])
+@pytest.mark.parametrize("lists", [["abc", "abc", "abc"], ["abc", "bca", "cab"], ["cba", "acb", "bac"]], ids=str)
+def test_one_of_those_that_are_there_forms_the_group(form: str, lists: list[str]) -> None:
+    """Whatever order each one's file has, and though two have the same id, by mistake."""
+    lives = {"a": (3, 7), "b": (2, 9), "c": (2, 8)}
+    forming = []
+    for own, order in zip("abc", lists, strict=True):
+        contacts = tuple(f"{one}:1" for one in order)
+        config = NodeConfig(node_id=lives[own][0], listen=f"{own}:1", contacts=contacts, form=form)
+        found = Answers(tuple(Answer(order.index(one), *lives[one]) for one in "abc" if one != own), {})
+        forming += [own] if may_form(config, lives[own], found) else []
+        assert not may_form(config, None, found), "it is no contact"
+    assert forming == ["c"]

@@ -136,6 +136,11 @@ def test_connections_between_living_nodes_break_wherever_they_are() -> None:
 
 
 @pytest.mark.slow
+def test_hosts_whose_files_name_the_contacts_in_another_order_find_each_other() -> None:
+    runs_until(lambda summary: summary.seeds >= 20, having("unlike"), 20)
+
+
+@pytest.mark.slow
 def test_tens_of_topics_and_nodes_that_come_together() -> None:
     runs_until(lambda summary: summary.seeds >= 5 and summary.deliveries > 100, having("crowded"), 20)
 
