@@ -161,7 +161,10 @@ def _check_address(key: Key, value: Any) -> str | None:
 def _check_addresses(key: Key, value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) for v in value):
         raise refusal(key, value)
-    return tuple(with_port(key, one) for one in value)
+    found = tuple(with_port(key, one) for one in value)
+    if twice := next((one for place, one in enumerate(found) if one in found[:place]), None):
+        raise ConfigError(f'{key.where}: "{twice}" stands there twice; each host counts once')
+    return found
 
 
 def with_port(key: Key, address: str) -> str:

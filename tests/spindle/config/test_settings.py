@@ -8,6 +8,7 @@ be what the parser accepts and what the documents show.
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import pwd
 import subprocess
@@ -111,6 +112,9 @@ def test_addresses() -> None:
     assert split_address("bücher.example:80") == ("bücher.example", 80)
     for bad in ("::1", "h:", "h:-1", "h:１", "h:123456", "h", "host..lan:80", ".:80", f"{'x' * 64}:80", "\udcfc:80"):
         assert split_address(bad)[1] == -1, bad
+    for twice in (["alpha", "bravo", "alpha:7402"], ["alpha:7400", "alpha:07400"]):  # a majority of what?
+        with pytest.raises(ConfigError, match=r'\[network\] contacts: "alpha:740[02]" stands there twice'):
+            parse_config(f'[node]\nid = 1\n[network]\nlisten = 7402\ncontacts = {json.dumps(twice)}')
 
 
 @given(st.integers(1, 2**40))
