@@ -16,9 +16,11 @@ from spindle.cli.common import (
     Amount,
     Target,
     complete_topic,
+    interrupted_by_signals,
     json_option,
     note,
     print_json,
+    shows_progress,
     target_options,
 )
 from spindle.cli.ports import OPAQUE_TYPE, declared, found, level_option, size_max_option, wait_for_readers
@@ -98,6 +100,7 @@ that were on their way are published again, and may come twice. With
 @click.option("--force", is_flag=True, help="Publish raw bytes to a topic that has a type.")
 @json_option
 @target_options
+@interrupted_by_signals()
 def pub(
     target: Target,
     topic: str,
@@ -120,7 +123,7 @@ def pub(
     Every subscribing node delivers them in the same order as all other messages of the topic.
     """
     batches = paced(limited(source(messages, files, whole, as_hex), count), rate)
-    published = Published(time.monotonic(), progress=sys.stderr.isatty() and not as_json)
+    published = Published(time.monotonic(), progress=shows_progress() and not as_json)
     with target.attach("spindle pub") as session:
         grouped = found(session, topic) is None and bool(typed.order_of(session, topic))
         info = None if grouped else declared(session, topic, level, size_max)

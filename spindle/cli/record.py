@@ -20,6 +20,8 @@ from spindle.cli.common import (
     json_option,
     note,
     print_json,
+    progress,
+    shows_progress,
     stopped_by_signals,
     target_options,
     use_all_descriptors,
@@ -82,10 +84,11 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
                 if sys.stderr.isatty():
                     note(f"recording {len(recorder.tracks)} topics into {out}; Ctrl-C ends")
                 lines = progress_of(writer, recorder, begun_s)
-                show = shower(lines) if sys.stderr.isatty() and not as_json else lambda: None
+                shown = shows_progress() and not as_json
+                show = shower(lines) if shown else lambda: None
                 recorder.run(duration, count, show)
-                if sys.stderr.isatty() and not as_json:
-                    click.echo("\r\x1b[K", err=True, nl=False)
+                if shown:
+                    progress()
                 lost, refused, seen = recorder.lost, recorder.refused, len(recorder.topics)
                 untold, left_out = sorted(recorder.untold), recorder.left_out
             writer.close({"lost": str(sum(lost.values())), **{f"lost.{name}": str(n) for name, n in lost.items()}})
@@ -118,6 +121,6 @@ def shower(lines: Iterator[str]) -> Callable[[], None]:
         nonlocal shown
         if time.monotonic() - shown >= PROGRESS_S:
             shown = time.monotonic()
-            click.echo(f"\r\x1b[K{next(lines)}", err=True, nl=False)
+            progress(next(lines))
 
     return show
