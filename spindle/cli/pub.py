@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from spindle.client import WriterHandle
 
 CHUNK_BYTES = 1 << 16  # of stdin: what a pipe holds
+HELD_UP_TIMEOUT_S = 1.0  # for the node to say whom a message waits for
 READERS_GRACE_S = 1.0  # how long one reader is waited for when nothing was said
 
 EPILOG = """\b
@@ -286,7 +287,7 @@ def _reason(writer: WriterHandle, few: bool) -> str:
 
     name = writer.topic.spec.name
     try:
-        found = "; ".join(map(str, writer.session.held_up_by(name, few=few)))
+        found = "; ".join(map(str, writer.session.held_up_by(name, HELD_UP_TIMEOUT_S, few)))
     except (SpindleError, OSError):
         found = ""
     return f"topic {name!r} waits for {found}" if found else (
