@@ -24,6 +24,8 @@ import click
 from spindle.config.settings import DOMAIN_MAX
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from click.shell_completion import CompletionItem
     from rich.console import Console
 
@@ -228,15 +230,35 @@ def interrupts() -> Iterator[None]:
         raise
 
 
+def ending_signals() -> tuple[signal.Signals, ...]:
+    """What ends a command as Ctrl-C does: SIGTERM, and SIGHUP, the end of its terminal, unless it was started so that
+    this is ignored (nohup)."""
+    hung_up = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    return (signal.SIGINT, signal.SIGTERM, *hung_up)
+
+
 @contextlib.contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call this meanwhile, instead of ending the command where it is."""
-    before = {number: signal.signal(number, lambda *_: stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    """Ctrl-C, SIGTERM and SIGHUP call this meanwhile, instead of ending the command where it is."""
+    with _handled(lambda *_: stop()):
+        yield
+
+
+@contextlib.contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt meanwhile, as Ctrl-C does. Decorates a command, too."""
+    with _handled(signal.default_int_handler):
+        yield
+
+
+@contextlib.contextmanager
+def _handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in ending_signals()}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 def use_all_descriptors() -> None:
@@ -271,7 +293,23 @@ class Amount(click.FloatRange):
 
 def note(text: str) -> None:
     """One line for the person at the terminal, on stderr so that pipes stay clean."""
-    click.echo(f"spindle: {text}", err=True)
+    _tell(f"spindle: {text}\n")
+
+
+def shows_progress() -> bool:
+    """True if standard error is a terminal on which a line can be replaced."""
+    return sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+
+
+def progress(text: str = "") -> None:
+    """Show this in the place of the last such line."""
+    _tell(f"\r\x1b[K{text}")
+
+
+def _tell(text: str) -> None:
+    """On standard error. Where it has gone, with its terminal, say, nothing is told, and nothing ends for that."""
+    with contextlib.suppress(OSError):
+        click.echo(text, err=True, nl=False)
 
 
 def put(data: bytes) -> None:

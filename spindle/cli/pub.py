@@ -16,9 +16,11 @@ from spindle.cli.common import (
     Amount,
     Target,
     complete_topic,
+    interrupted_by_signals,
     json_option,
     note,
     print_json,
+    shows_progress,
     target_options,
 )
 from spindle.cli.ports import OPAQUE_TYPE, declared, found, level_option, size_max_option, wait_for_readers
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from spindle.client import WriterHandle
 
 CHUNK_BYTES = 1 << 16  # of stdin: what a pipe holds
+HELD_UP_TIMEOUT_S = 1.0  # for the node to say whom a message waits for
 READERS_GRACE_S = 1.0  # how long one reader is waited for when nothing was said
 
 EPILOG = """\b
@@ -98,6 +101,7 @@ that were on their way are published again, and may come twice. With
 @click.option("--force", is_flag=True, help="Publish raw bytes to a topic that has a type.")
 @json_option
 @target_options
+@interrupted_by_signals()
 def pub(
     target: Target,
     topic: str,
@@ -120,7 +124,7 @@ def pub(
     Every subscribing node delivers them in the same order as all other messages of the topic.
     """
     batches = paced(limited(source(messages, files, whole, as_hex), count), rate)
-    published = Published(time.monotonic(), progress=sys.stderr.isatty() and not as_json)
+    published = Published(time.monotonic(), progress=shows_progress() and not as_json)
     with target.attach("spindle pub") as session:
         grouped = found(session, topic) is None and bool(typed.order_of(session, topic))
         info = None if grouped else declared(session, topic, level, size_max)
@@ -283,7 +287,7 @@ def _reason(writer: WriterHandle, few: bool) -> str:
 
     name = writer.topic.spec.name
     try:
-        found = "; ".join(map(str, writer.session.held_up_by(name, few=few)))
+        found = "; ".join(map(str, writer.session.held_up_by(name, HELD_UP_TIMEOUT_S, few)))
     except (SpindleError, OSError):
         found = ""
     return f"topic {name!r} waits for {found}" if found else (

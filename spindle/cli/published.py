@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-import click
-
-from spindle.cli.common import bytes_text, count_text
+from spindle.cli.common import bytes_text, count_text, progress
 
 PROGRESS_S = 0.5
 
@@ -30,12 +28,12 @@ class Published:
         if self._progress and now - self._shown >= PROGRESS_S:
             self._shown = now
             self._open = True
-            click.echo(f"\r\x1b[K{self.text()}", err=True, nl=False)
+            progress(self.text())
 
     def clear(self) -> None:
         """Take the progress line away."""
         if self._open:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            progress()
 
     @property
     def seconds(self) -> float:

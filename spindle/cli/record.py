@@ -20,12 +20,15 @@ from spindle.cli.common import (
     json_option,
     note,
     print_json,
+    progress,
+    shows_progress,
     stopped_by_signals,
     target_options,
     use_all_descriptors,
 )
 
 PROGRESS_S = 0.5
+UNOPENED = "the group has not agreed to open it by the end; see `spindle status --group`"
 
 EPILOG = """\b
 Examples:
@@ -82,12 +85,13 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
                 if sys.stderr.isatty():
                     note(f"recording {len(recorder.tracks)} topics into {out}; Ctrl-C ends")
                 lines = progress_of(writer, recorder, begun_s)
-                show = shower(lines) if sys.stderr.isatty() and not as_json else lambda: None
+                shown = shows_progress() and not as_json
+                show = shower(lines) if shown else lambda: None
                 recorder.run(duration, count, show)
-                if sys.stderr.isatty() and not as_json:
-                    click.echo("\r\x1b[K", err=True, nl=False)
+                if shown:
+                    progress()
                 lost, refused, seen = recorder.lost, recorder.refused, len(recorder.topics)
-                untold, left_out = sorted(recorder.untold), recorder.left_out
+                untold, left_out, unopened = sorted(recorder.untold), recorder.left_out, recorder.unopened
             writer.close({"lost": str(sum(lost.values())), **{f"lost.{name}": str(n) for name, n in lost.items()}})
         finally:
             writer.abandon()
@@ -95,7 +99,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
     if as_json:
         print_json({"file": str(out), "messages": writer.messages, "topics": seen, "bytes": writer.bytes,
                     "size": writer.size, "seconds": round(seconds, 3), "lost": lost,
-                    "left_out": left_out})
+                    "left_out": {**left_out, **dict.fromkeys(unopened, UNOPENED)}})
     else:
         note(f"{writer.messages:,} messages of {seen} topics ({bytes_text(writer.bytes)}) in {duration_text(seconds)}, "
              f"written to {out}")
@@ -107,7 +111,9 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
         note(f"{refused:,} messages that no writer of this version sends are left out")
     for name, why in left_out.items():
         note(f"{name} is not recorded any more since its node has gone away: {why}")
-    return 1 if lost or left_out else 0
+    for name in unopened:
+        note(f"{name} is not recorded: {UNOPENED}")
+    return 1 if lost or left_out or unopened else 0
 
 
 def shower(lines: Iterator[str]) -> Callable[[], None]:
@@ -118,6 +124,6 @@ def shower(lines: Iterator[str]) -> Callable[[], None]:
         nonlocal shown
         if time.monotonic() - shown >= PROGRESS_S:
             shown = time.monotonic()
-            click.echo(f"\r\x1b[K{next(lines)}", err=True, nl=False)
+            progress(next(lines))
 
     return show

@@ -20,6 +20,8 @@ from spindle.cli.common import (
     json_option,
     note,
     print_json,
+    progress,
+    shows_progress,
     stopped_by_signals,
     table,
     target_options,
@@ -227,7 +229,7 @@ def played(target: Target, opened: list[list[PlayedFile]], lanes: Lanes, chosen:
             wait_for_readers(session, [renames.get(lane.order or lane.topic, lane.order or lane.topic)
                                        for lane in chosen], player)
             wait_until(at, player)
-            show = Progress(player, begin, min(finishes, end), speed, sys.stderr.isatty() and not as_json)
+            show = Progress(player, begin, min(finishes, end), speed, shows_progress() and not as_json)
             try:
                 while not player.stopping:
                     rounds += 1
@@ -328,12 +330,12 @@ class Progress:
         done, whole = (at - self._begin) / 1e9, max(self._end - self._begin, 1) / 1e9
         rate = self._player.count / max(now - self._begun, 1e-9)
         late = f", {duration_text(self._player.behind_s)} late" if self._speed and self._player.behind_s > 0.1 else ""
-        click.echo(f"\r\x1b[K{clock(done)} of {clock(whole)}, {self._player.count:,} messages, {count_text(rate)}/s"
-                   f"{late}; Ctrl-C ends", err=True, nl=False)
+        progress(f"{clock(done)} of {clock(whole)}, {self._player.count:,} messages, {count_text(rate)}/s"
+                 f"{late}; Ctrl-C ends")
 
     def clear(self) -> None:
         if self._open:
-            click.echo("\r\x1b[K", err=True, nl=False)
+            progress()
 
 
 def clock(seconds: float) -> str:

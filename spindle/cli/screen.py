@@ -7,9 +7,9 @@ import select
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spindle.cli.common import console, count_text, duration_text
+from spindle.cli.common import console, count_text, duration_text, interrupted_by_signals
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -17,29 +17,41 @@ if TYPE_CHECKING:
     from spindle.group.figures import Latencies
 
 NOTHING = "[dim]-[/]"
-ENDS = ("q", "Q", "\x1b")
+QUITS = (b"q", b"Q", b"\x04")  # the last is Ctrl-D
+ESCAPE = b"\x1b"  # alone: arrow keys, and wheels of mice, send it with more behind
 
 
 def watch(interval: float, look: Callable[[], None], screen: Callable[[], RenderableType]) -> int:
     """Looks every `interval` seconds and shows what `screen` gives, until q; the exit code."""
-    from rich.live import Live
-
-    out = console()
-    with keys() as pressed, Live(console=out, screen=True, auto_refresh=False) as live:
+    with interrupted_by_signals(), ends() as ended, shower() as show:
         due = time.monotonic()
         while True:
             look()
-            live.update(screen(), refresh=True)
+            show(screen())
             due = max(due + interval, time.monotonic())
-            if pressed(due) in ENDS:
+            if ended(due):
                 return 0
 
 
 @contextlib.contextmanager
-def keys() -> Iterator[Any]:
-    """A function that waits until a time (monotonic) for a key and returns it, "" if there was none."""
+def shower() -> Iterator[Callable[[RenderableType], None]]:
+    """What shows a screen in the place of the last; on a terminal that can't do that, below it."""
+    out = console()
+    if out.is_dumb_terminal:
+        yield lambda screen: out.print(screen, "")
+        return
+    from rich.live import Live
+
+    with Live(console=out, screen=True, auto_refresh=False) as live:
+        yield lambda screen: live.update(screen, refresh=True)
+
+
+@contextlib.contextmanager
+def ends() -> Iterator[Callable[[float], bool]]:
+    """A function that waits until a time (monotonic), and says at once if a key is pressed that ends the screen, or the
+    terminal has gone."""
     if not sys.stdin.isatty():
-        yield _no_key
+        yield _only_time
         return
     import os
     import termios
@@ -48,20 +60,27 @@ def keys() -> Iterator[Any]:
     fd = sys.stdin.fileno()
     saved = termios.tcgetattr(fd)
 
-    def pressed(until: float) -> str:
-        ready, _, _ = select.select([fd], [], [], max(0.0, until - time.monotonic()))
-        return os.read(fd, 64).decode(errors="replace")[:1] if ready else ""
+    def ended(until: float) -> bool:
+        while select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
+            try:
+                typed = os.read(fd, 64)
+            except OSError:
+                return True
+            if not typed or typed == ESCAPE or typed[:1] in QUITS:
+                return True
+        return False
 
     try:
         tty.setcbreak(fd)
-        yield pressed
+        yield ended
     finally:
-        termios.tcsetattr(fd, termios.TCSADRAIN, saved)
+        with contextlib.suppress(termios.error):  # it has gone
+            termios.tcsetattr(fd, termios.TCSADRAIN, saved)
 
 
-def _no_key(until: float) -> str:
+def _only_time(until: float) -> bool:
     time.sleep(max(0.0, until - time.monotonic()))
-    return ""
+    return False
 
 
 def rate_text(value: float | None) -> str:
@@ -76,4 +95,4 @@ def latency_text(latencies: Latencies, part: float) -> str:
     return "> 18 min" if value == float("inf") else duration_text(value)
 
 
-__all__ = ["NOTHING", "keys", "latency_text", "rate_text", "watch"]
+__all__ = ["NOTHING", "latency_text", "rate_text", "watch"]

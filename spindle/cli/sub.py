@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import codecs
 import json
-import signal
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from spindle.cli.common import (
     Target,
     check_topics,
     complete_topic,
+    interrupted_by_signals,
     interrupts,
     note,
     put,
@@ -92,6 +92,7 @@ fewer came before the --timeout.
 @level_option
 @size_max_option
 @target_options
+@interrupted_by_signals()
 def sub(
     target: Target,
     topics: tuple[str, ...],
@@ -108,7 +109,6 @@ def sub(
 ) -> int:
     """Print what is published to TOPIC, in the order that all nodes agree on. A TOPIC with * or ? means all that are
     like it, those that come later too."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with what was printed flushed
     style = "json" if as_json else style
     count = count or None
     seen = 0

@@ -158,6 +158,9 @@ class ReaderHandle:
         self.close()
 
 
+HOLDERS_TIMEOUT_S = 4.0  # half of it is more than a node waits for what members say of themselves that hang
+
+
 class Session:
     """An attachment to one node, made by `attach()` or `embed()`.
 
@@ -466,7 +469,7 @@ class Session:
             raise ProtocolMismatch(f"node {self.node_id} is of an earlier version, which tells of itself alone")
         return found
 
-    def held_up_by(self, topic: str, timeout_s: float = 1.0, few: bool = False) -> list[Holder]:
+    def held_up_by(self, topic: str, timeout_s: float = HOLDERS_TIMEOUT_S, few: bool = False) -> list[Holder]:
         """Whom writers of the topic wait for, the slowest first; nobody if nobody is far behind (`few`: at all). A node
         that is no member of the topic asks the others. Raises TimeoutError if the node doesn't answer in `timeout_s`,
         SpindleError."""

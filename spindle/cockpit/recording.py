@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from spindle.errors import SpindleError
+from spindle.programs import module_arguments
 
 RUNNING_MAX = 8
 END_TIMEOUT_S = 10.0
-# Runs a program that is sent SIGINT when this process ends, however that is: prctl(PR_SET_PDEATHSIG).
-ENDS_WITH_US = ("import ctypes, os, signal, sys; ctypes.CDLL(None).prctl(1, signal.SIGINT); "
-                "os.execv(sys.argv[1], sys.argv[1:])")
+# The process is sent SIGINT when this one ends, however that is: prctl(PR_SET_PDEATHSIG).
+END_WITH_US = "import ctypes, signal; ctypes.CDLL(None).prctl(1, signal.SIGINT)"
 
 
 class Recordings:
@@ -56,7 +56,7 @@ class Recordings:
             name = re.sub(r"[^\w.-]+", "-", topic).strip("-") or "topic"
             path = self._directory / f"{name}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.mcap"
             process = subprocess.Popen(
-                [sys.executable, "-c", ENDS_WITH_US, sys.executable, "-m", "spindle.cli", "record", *self._options,
+                [sys.executable, *module_arguments("spindle.cli", END_WITH_US), "record", *self._options,
                  "--node", str(node_id), "-o", str(path), "--", topic],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
             try:

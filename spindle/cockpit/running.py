@@ -89,7 +89,8 @@ async def _serve(config: NodeConfig, ways: Ways, listen: str | None, address_fil
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, ending.set)
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup: outlives its terminal
+            loop.add_signal_handler(number, ending.set)
     if ends_with_stdin:
         _on_end_of_stdin(lambda: loop.call_soon_threadsafe(ending.set))
     cockpit = Cockpit(config, ways.attach, ways.participant, ways.record_options())

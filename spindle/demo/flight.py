@@ -19,6 +19,7 @@ from spindle.demo.findings import Findings, JournalFinding, MonitorFinding, firs
 from spindle.demo.processes import Child, DemoFailed
 from spindle.demo.verifier import MARK_BYTES, PayloadOrder
 from spindle.errors import SpindleError
+from spindle.programs import module_arguments
 
 NODES = [1, 2, 3]
 AIR_DATA, ATTITUDE, ALERTS = "flight/air_data", "flight/attitude", "flight/alerts"
@@ -96,7 +97,8 @@ class Demonstration:
 
         paged = importlib.util.find_spec("aiohttp") is not None
         for node in NODES:
-            arguments = ["-m", "spindle.cli", "daemon", "--node", str(node), "--runtime-dir", str(self._runtime)]
+            arguments = [*module_arguments("spindle.cli"), "daemon", "--node", str(node),
+                         "--runtime-dir", str(self._runtime)]
             if node == PAGE_NODES[0] and paged:
                 arguments += ["--web", "127.0.0.1:0"]
             arguments += ["--journal-dir", str(self._journal_dir(node)), "--set", f"network.fabric={self.plan.fabric}"]
@@ -152,7 +154,7 @@ class Demonstration:
         for node in NODES:
             verifiers[node] = await Child.start(
                 f"verifier {node}",
-                ["-m", "spindle.demo.verifier", *TOPICS],
+                [*module_arguments("spindle.demo.verifier"), *TOPICS],
                 self.directory,
                 environment=self._environment(node),
             )

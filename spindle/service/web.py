@@ -19,6 +19,7 @@ import time
 from typing import TYPE_CHECKING
 
 from spindle.errors import ConfigError
+from spindle.programs import module_arguments
 from spindle.waiting import within
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ class CockpitProcess:
 
     async def _run(self) -> int:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "spindle.cockpit", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
-            start_new_session=True)
+            sys.executable, *module_arguments("spindle.cockpit"), stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.DEVNULL, start_new_session=True)
         assert process.stdin is not None
         try:
             with contextlib.suppress(ConnectionError):

@@ -76,6 +76,11 @@ class Opening:
             self._lock.wait_for(lambda: all(name in but or any(one.name == name for one in self._ready)
                                             for name in self._names), timeout_s)
 
+    def names(self) -> list[str]:
+        """Topics that are being opened, or whose outcome has not been taken."""
+        with self._lock:
+            return sorted(self._names)
+
     def take(self, session: Session) -> list[Opened]:
         """What has been opened at this session, or could not be."""
         with self._lock:

@@ -121,6 +121,11 @@ class Recorder:
                 for name, track in self.tracks.items() if track.session is not self._session}
 
     @property
+    def unopened(self) -> list[str]:
+        """Topics that are being opened still, and of which nothing was recorded."""
+        return [name for name in self._opening.names() if name not in self.tracks and name not in self._refused]
+
+    @property
     def refused(self) -> int:
         """Messages that made no sense."""
         return sum(track.contents.refused for track in self.tracks.values())

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from spindle.cli.topics import as_object, kept_text, qos_texts, topic_in_group
+from spindle.client import attach
 from spindle.group.levels import Level
 from spindle.group.topics import TIMING_WORD, TopicInfo, TopicSpec
 from tests.spindle.cli.support import Cli
+from tests.spindle.daemons import daemons
 from tests.spindle.stand_in import StandInNode
+from tests.support import halt
 
 
 @pytest.fixture
@@ -111,3 +116,32 @@ def test_what_a_topic_keeps(limits: dict[str, int], kept: str) -> None:
     spec = TopicSpec("t", level=Level.VOLATILE, history_bytes=8 << 20, timing=bytes([0, TIMING_WORD, *[0] * 254]),
                      effects=bytes([1, *[0] * 255]) if limits else b"", **limits)
     assert kept_text(as_object(TopicInfo(spec, 1), [])) == kept
+
+
+@pytest.mark.slow
+def test_one_topic_is_shown_beside_a_member_that_hangs(cli: Cli, runtime_dir: Path) -> None:
+    """The node asked has nobody who has it open, so it asks the others, and waits a second for the one that hangs:
+    longer than the command waited for the node, which it then said to be silent."""
+    with daemons(runtime_dir, 2) as nodes:
+        with attach(runtime_dir=runtime_dir, node_id=1) as session:
+            session.declare_topic(TopicSpec("t"))
+        halt(nodes[1].pid)
+        shown = cli("topics", "t", "--node", 1)
+        nodes[1].kill()
+        assert (shown.code, shown.err) == (0, "") and "no readers and writers announced" in shown.out
+
+
+@pytest.mark.slow
+def test_a_recording_says_which_topics_it_could_not_open_by_its_end(cli: Cli, runtime_dir: Path,
+                                                                    tmp_path: Path) -> None:
+    """Two nodes, of which one hangs, agree on nothing. It ended with 0 and a file without messages."""
+    path = tmp_path / "t.mcap"
+    with daemons(runtime_dir, 2) as nodes:
+        with attach(runtime_dir=runtime_dir, node_id=1) as session:
+            session.declare_topic(TopicSpec("t"))
+        halt(nodes[1].pid)
+        told = cli("record", "t", "-o", path, "--duration", "0.1", "--node", 1)
+        listed = cli("record", "*", "-o", path, "--duration", "0.1", "--node", 1, "--force", "--json")
+        nodes[1].kill()
+        assert told.code == 1 and "t is not recorded: the group has not agreed to open it by the end" in told.err
+        assert listed.code == 1 and list(listed.json["left_out"]) == ["t"]

@@ -534,3 +534,19 @@ def test_an_address_that_is_taken_costs_the_node_nothing(runtime_dir: Path) -> N
             assert daemon.process.poll() is None
         finally:
             daemon.stop()
+
+
+@pytest.mark.slow
+def test_the_cockpit_of_a_daemon_runs_no_file_of_the_directory_it_was_started_in(
+        runtime_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would end with that file's error; and where others may write there, do what they like."""
+    (tmp_path / "aiohttp.py").write_text("raise SystemExit(7)\n")
+    monkeypatch.chdir(tmp_path)
+
+    async def look(url: str) -> None:
+        async with page(url) as seen:
+            await seen.until(lambda: seen.members == [1], "the member")
+
+    with group(runtime_dir, 1) as (url, nodes):
+        run(look(url))
+        assert "the cockpit has ended" not in nodes[0].log
