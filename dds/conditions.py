@@ -172,7 +172,8 @@ class WaitSet(Entity):
         for entity in self._attached:
             entity._unwatch_by(self._waker)
         self._attached = ()
-        self._join()
+        if not self._is_inherited:
+            self._join()
         super().close()
         self._waker.ring()
 

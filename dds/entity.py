@@ -10,6 +10,7 @@ listener, and nothing else: no node and no peer has heard of it; what would need
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from dds.qos import LimitedScopeQos, Policy, Qos
 from dds.status import DDSStatus, NodeStatus, check_mask
 from dds.waiting import reaper
 from spindle.errors import SpindleError
+from spindle.locks import free_after_fork
 
 if TYPE_CHECKING:
     import uuid
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
 
 _registry: weakref.WeakValueDictionary[int, Entity] = weakref.WeakValueDictionary()
 _refs = itertools.count(1)
-_ties = threading.RLock()  # of who is in whom, and who watches whom; reentrant: a finalizer may close a wait set
-
+_ties = free_after_fork(threading.RLock())  # of who is in whom, and watches whom; a finalizer may close a wait set
 
 
 class Entity:
@@ -48,6 +49,7 @@ class Entity:
     _is_grouped = False  # it goes by the Qos of what it is in, too
     _changing: threading.RLock
     _has_factory = False  # whether it is enabled at once is said by what it is made in
+    _pid = 0  # of the process that made it
     _closer: Callable[[], None] | None = None  # gives back what the entity holds; doesn't know the entity
     _ref = 0
     _parent: Entity | None = None
@@ -79,6 +81,7 @@ class Entity:
         self._status_mask = DDSStatus.All
         self._watchers: tuple[weakref.ref[Waker], ...] = ()
         self._open = True
+        self._pid = os.getpid()
         reaper.start()
         _registry[self._ref] = self
         if parent is not None:
@@ -141,10 +144,13 @@ class Entity:
     # --- ending
 
     def _give_back(self) -> None:
-        """What it holds, once."""
+        """What it holds, once. Not in a forked child: it is the parent's, and so are the threads that may have held its
+        locks in that moment."""
         closer = self.__dict__.pop("_closer", None)
-        if closer is not None:
+        if closer is not None and not self._is_inherited:
             closer()
+
+    _is_inherited = property(lambda self: os.getpid() != self._pid, doc="It was made before fork(); this is the child.")
 
     def _abandon(self) -> None:
         """It could not be made."""
@@ -175,7 +181,7 @@ class Entity:
         # What is forgotten has no living children: they would keep it alive.
         if self._open:
             self._open = False
-            if self._closer is not None:
+            if self._closer is not None and not self._is_inherited:
                 reaper.put(self._closer)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

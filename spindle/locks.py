@@ -10,9 +10,10 @@ RLocks need nothing: `with` enters and leaves them in one step.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from spindle_core.slices import Taking
 
@@ -61,6 +62,16 @@ class Condition(_Lock, threading.Condition):
         self._waiters.clear()
 
 
+L = TypeVar("L")
+
+
+def free_after_fork(lock: L) -> L:
+    """A lock of the whole process that nobody holds in a child after fork(): the thread that did stayed in the parent.
+    What it guards must make sense at any time."""
+    os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]
+    return lock
+
+
 class Latch(threading.Event):
     """As threading.Event, whose name in this house is taken by what nodes tell."""
 
@@ -69,4 +80,4 @@ class Latch(threading.Event):
         self._flag = False
 
 
-__all__ = ["Condition", "Latch", "Taking"]
+__all__ = ["Condition", "Latch", "Taking", "free_after_fork"]

@@ -28,6 +28,8 @@ from cyclonedds_idl import (
 )
 from cyclonedds_idl import types as idl_types
 
+from spindle.locks import free_after_fork
+
 MAPPING_BYTES_MAX = 64 << 10  # of a type that another program describes
 MEMBERS_MAX = 4096  # of such a type, those of its members' types counted wherever they stand
 ELEMENTS_MAX = 1 << 20  # the same, with arrays of structs and unions unrolled, as the library does it for keys
@@ -35,7 +37,7 @@ CLASSES_MAX = 256  # types of other programs that are kept
 UNBOUNDED = 2**32 - 1
 RESERVED = {"value", "discriminator"}  # names that a union's class has itself
 
-_lock = threading.RLock()  # the library's builder keeps its state in a class
+_lock = free_after_fork(threading.RLock())  # the library's builder keeps its state in a class
 
 
 @dataclasses.dataclass(frozen=True)

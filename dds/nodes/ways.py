@@ -18,13 +18,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dds.exceptions import DDSException, DDSNodeLost, translate
+from spindle.locks import free_after_fork
 
 if TYPE_CHECKING:
     from spindle.client import Session
     from spindle.config.settings import NodeConfig
 
 _configs: dict[int, tuple[NodeConfig, object]] = {}  # for embedded nodes, each with what withdraws it
-_shared_lock = threading.RLock()
+_shared_lock = free_after_fork(threading.RLock())
 _shared: dict[int, tuple[Session, int]] = {}  # embedded node of each domain, and how many participants use it
 
 

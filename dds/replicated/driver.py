@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dds.entity import Participant, enabled
-from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed
+from dds.exceptions import DDSException, DDSTimeout, DDSUnacknowledged, closed, forked
 from dds.pub import DataWriter, Publisher
 from dds.qos import Policy, Qos
 from dds.replicated.conduct import NEWS_S, Conduct
@@ -67,6 +67,7 @@ class Driver:
         self._writing = Condition()  # a lock: commands are numbered and written in one order
         self._owes = False  # a node has gone with what was on its way, and that is not all written again
         self._ended: DDSException | None = None
+        self._pid = os.getpid()
         durable = Policy.Durability.Persistent if logged else Policy.Durability.TransientLocal
         reliable = Policy.Reliability.Reliable(timeout_ns)
         topic: Topic[Entry] = enabled(Topic(participant, f"{name}_Replicated", Entry, Qos(reliable, durable),
@@ -147,6 +148,7 @@ class Driver:
     def _issue(self, name: str, body: bytes, timeout_ns: int, most: int | None) -> Outcome[Any]:
         """Write an entry that has a result, unless as many as `most` are in flight. Raises as a write, and DDSTimeout
         if none may be written in that time."""
+        self._check_process()
         future: Outcome[Any] = Outcome()
         deadline = Deadline(timeout_ns)
         while True:
@@ -212,6 +214,7 @@ class Driver:
     def ask(self, operation: Operation, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
         """Answer a query here."""
         values = operation.bind(arguments, keywords)
+        self._check_process()
         with self._lock:
             self._check()
             return operation.call(self._carrier.object, values)
@@ -229,6 +232,7 @@ class Driver:
                                  f"{error}") from error
 
     def wait_for(self, condition: Callable[[Any], bool], timeout_ns: int | None) -> bool:
+        self._check_process()
         with self._changed:
             found = self._changed.wait_for(lambda: self._ended is not None or condition(self._carrier.object),
                                            Deadline(timeout_ns).left_s())
@@ -236,6 +240,7 @@ class Driver:
             return found
 
     def live_replicas(self) -> list[bytes]:
+        self._check_process()
         with self._lock:
             self._check()
             return [] if self.machine.agreed is None else list(self.machine.agreed.live)
@@ -253,11 +258,18 @@ class Driver:
         if isinstance(error, DDSException):
             raise error
 
+    def _check_process(self) -> None:
+        """Before a lock is taken, which another thread may have held when this process was forked."""
+        if os.getpid() != self._pid:
+            raise forked(f"the replica of {self.name!r}")
+
     def _check(self) -> None:
         if self._ended is not None:
             raise self._ended
 
     def close(self) -> None:
+        if os.getpid() != self._pid:
+            return  # in a forked child: it is the parent's
         with self._lock:
             over = self._ended is not None
             if not over:

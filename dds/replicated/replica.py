@@ -180,12 +180,17 @@ class ReplicatedCommand(Generic[R]):
         # Writing may have to wait for room, and the loop must not.
         deadline = Deadline(self._timeout_ns)
         future = await asyncio.to_thread(self._core.begin, self._operation, arguments, keywords, self._timeout_ns)
-        done, _ = await asyncio.wait([asyncio.wrap_future(future)], timeout=deadline.left_s())
-        if not done:
-            raise self._late()
-        if self._core.logged:
-            await asyncio.to_thread(self._keep, future, deadline)
-        return cast(R, done.pop().result())
+        waiting = asyncio.wrap_future(future)
+        try:
+            if not (await asyncio.wait([waiting], timeout=deadline.left_s()))[0]:
+                raise self._late()
+            if self._core.logged:
+                await asyncio.to_thread(self._keep, future, deadline)
+            return cast(R, waiting.result())
+        finally:
+            # Nobody waits any more: of what the command raises later, asyncio would say that nobody has asked.
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.exception()
 
     def _keep(self, future: Future[R], deadline: Deadline) -> None:
         """Wait until the command of a logged object is on disk, at every node that has the object; one whose replica

@@ -279,6 +279,8 @@ class _Core:
             return found
 
     def close(self) -> None:
+        if os.getpid() != self._pid:
+            return  # in a forked child: it is the parent's
         self._end(closed(f"the client of {self._interface.name!r}"))
         self._pump.stop()
 

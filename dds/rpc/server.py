@@ -29,7 +29,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from dds.entity import Participant
-from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, DDSUnacknowledged
+from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, DDSUnacknowledged, forked
 from dds.rpc.futures import Outcome
 from dds.rpc.interface import Operation, text_of
 from dds.rpc.messages import ID_BYTES, NOBODY, Announcement, Code, Reply, Request
@@ -103,6 +103,7 @@ class Server:
         self._concurrent_max = concurrent_max
         self._closing = False
         self._ended = False
+        self._pid = os.getpid()
         self._set_aside: collections.deque[Request] = collections.deque(maxlen=queue_max)
         self._held = False  # the pump waits until the queue is shorter
         self.id = os.urandom(ID_BYTES)
@@ -139,6 +140,8 @@ class Server:
 
         In the event loop of its coroutine methods it does not wait for them: `await asyncio.to_thread(server.close)`.
         """
+        if os.getpid() != self._pid:
+            return  # in a forked child: it is the parent's
         with self._lock:
             self._closing = True
             self._has_job.notify_all()
@@ -171,7 +174,10 @@ class Server:
         return f"<dds.rpc.Server of {self._interface.name!r}>"
 
     def wait(self, timeout: int | None = None) -> bool:
-        """Until it has ended, for programs that do nothing else; False after `timeout` ns (None = never)."""
+        """Until it has ended, for programs that do nothing else; False after `timeout` ns (None = never).
+        DDSNodeLost in a forked child: it is the parent that serves."""
+        if os.getpid() != self._pid:
+            raise forked(f"the server of {self._interface.name!r}")
         with self._lock:
             return self._changed.wait_for(lambda: self._ended, Deadline(timeout).left_s())
 

@@ -1,7 +1,8 @@
 """Waiting in an event loop, without a thread: the loop watches the descriptors of readers and wakers itself.
 
 Rules: imported only by coroutines, because asyncio takes long to import. A wait ends with its task: nothing stays
-registered in the loop.
+registered in the loop. One whose loop is closed first ends when it is forgotten: asyncio doesn't finish the generators
+of a closed loop.
 """
 
 from __future__ import annotations
@@ -45,17 +46,21 @@ class LoopWait:
     """Lets the running loop watch some readers and a waker. `wait()` any number of times, then `close()`."""
 
     def __init__(self, readers: Iterable[AReader], waker: Waker) -> None:
+        self._fds: list[int] = []
         self._loop = asyncio.get_running_loop()
         self._waker = waker
         self._future: asyncio.Future[bool] | None = None
-        self._fds: list[int] = []
         self.bell: ABell | None = None  # of the last reader, which this watches
-        for reader in readers:
-            self.bell = reader._source.bell
-            if self.bell is not None:
-                # A duplicate of our own: the loop takes each descriptor once, and others may wait for the same reader.
-                self._add(os.dup(self.bell.fileno()), self._rung, reader)
-        self._add(os.dup(waker.fd), self._woken)
+        try:
+            for reader in readers:
+                self.bell = reader._source.bell
+                if self.bell is not None:
+                    # A duplicate of our own: the loop takes each descriptor once, and others may wait for this reader.
+                    self._add(os.dup(self.bell.fileno()), self._rung, reader)
+            self._add(os.dup(waker.fd), self._woken)
+        except BaseException:  # there is no descriptor left, say: the loop must not go on watching half of them
+            self.close()
+            raise
 
     def _add(self, fd: int, callback: Any, *args: Any) -> None:
         self._fds.append(fd)
@@ -85,10 +90,14 @@ class LoopWait:
                 timer.cancel()
 
     def close(self) -> None:
-        for fd in self._fds:
-            self._loop.remove_reader(fd)
+        fds, self._fds = self._fds, []
+        for fd in fds:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(fd)
             os.close(fd)
-        self._fds = []
+
+    def __del__(self) -> None:
+        self.close()
 
 
 async def iterate(reader: AReaderOfSamples, condition: ACondition | None, timeout: int | None, take: bool) -> Any:

@@ -12,7 +12,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING
 
-from spindle.errors import NodeStopped, SpindleError, TopicLimit, shortage
+from spindle.errors import NodeStopped, SampleUnfit, SpindleError, TopicLimit, shortage
 
 if TYPE_CHECKING:
     from spindle.client.channel import Channel
@@ -35,9 +35,22 @@ class LargeWriter:
 
     def make(self, size: int, timeout_s: float) -> Mapping:
         """Memory to be filled. Raises WriteTimeout, MessageTooLarge, NoResources, NodeGone."""
+        from spindle_core.memory import Mapping
+
+        number, fd = self._have_made(size, timeout_s)
+        try:
+            memory = Mapping.attach(fd, writable=True)
+        except OSError as error:
+            self._give_up(number)
+            raise shortage(error, f"a sample of {size} bytes") or error from None
+        self._made[id(memory)] = number, size
+        self._make_ready(memory, size)
+        return memory
+
+    def _have_made(self, size: int, timeout_s: float) -> tuple[int, int]:
+        """Memory of the node: its number, and a descriptor. Raises as make()."""
         from spindle.proto import attach_pb2 as pb
         from spindle_core.errors import MessageTooLarge, WriteTimeout
-        from spindle_core.memory import Mapping
 
         deadline = time.monotonic() + timeout_s if timeout_s >= 0 else float("inf")
         while True:
@@ -49,14 +62,7 @@ class LargeWriter:
             except TopicLimit as error:
                 raise MessageTooLarge(str(error)) from None
             if reply.large.number:
-                try:
-                    memory = Mapping.attach(fds[0], writable=True)
-                except OSError as error:
-                    self._ask(drop_large=pb.DropLarge(port=self._port, number=reply.large.number))
-                    raise shortage(error, f"a sample of {size} bytes") or error from None
-                self._made[id(memory)] = reply.large.number, size
-                self._make_ready(memory, size)
-                return memory
+                return reply.large.number, fds[0]
             if time.monotonic() >= deadline:
                 late = WriteTimeout(f"no memory for a sample of {size} bytes within {timeout_s:g} s: those on their "
                                     "way are waiting for the group (a reader that keeps all and doesn't take holds "
@@ -74,16 +80,20 @@ class LargeWriter:
             raise shortage(error, f"a sample of {size} bytes") or error from None
 
     def hand_over(self, memory: Mapping) -> int:
-        """Its number. Nobody can write into it any more. Raises NodeGone, OSError."""
-        from spindle.proto import attach_pb2 as pb
-
+        """Its number. Nobody can write into it any more. Raises NodeGone, NoResources, WriteTimeout, OSError."""
         (number, size), inbox = self._made[id(memory)], self._inbox()
         assert inbox is not None, "its writer calls this"
-        fd = os.open(f"/proc/self/fd/{memory.fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
+        fd = self._reading(memory.fd)
         try:
             memory.become_private()
             del self._made[id(memory)]
-            self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
+            try:
+                self._give(number)
+            except SampleUnfit:  # the node says so of what somebody may still write
+                if fd >= 0:
+                    os.close(fd)
+                    fd = -1
+                number, fd = self._hand_over_copy(memory, size)
         except BaseException:
             if fd >= 0:
                 os.close(fd)
@@ -93,15 +103,54 @@ class LargeWriter:
             self._kept[number] = inbox.committed, fd, size
         return number
 
-    def drop(self, memory: Mapping) -> None:
-        """Of one that is not handed over. Idempotent."""
+    def _hand_over_copy(self, memory: Mapping, size: int) -> tuple[int, int]:
+        """A process that another thread forked while the memory was filled has it mapped, too, for as long as it runs.
+        So what is in it goes in other memory, which nobody maps before it is sealed: none that is forked meanwhile can
+        have that. Its number, and a descriptor to be kept, or -1."""
+        from spindle.large.memory import write_whole
+
+        number, fd = self._have_made(size, ASK_S)
+        kept = -1
+        try:
+            with memory.view() as view, view[:size] as content:
+                write_whole(fd, content, 0)
+            kept = self._reading(fd)
+        except BaseException as error:
+            os.close(fd)
+            self._give_up(number)
+            if isinstance(error, OSError):
+                raise shortage(error, f"a sample of {size} bytes") or error from None
+            raise
+        os.close(fd)
+        try:
+            self._give(number)
+        except BaseException:
+            if kept >= 0:
+                os.close(kept)
+            raise
+        return number, kept
+
+    def _reading(self, fd: int) -> int:
+        """A descriptor of the same memory for bytes_of(), or -1."""
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC) if self._keep else -1
+
+    def _give(self, number: int) -> None:
         from spindle.proto import attach_pb2 as pb
 
+        self._ask(hand_over_large=pb.HandOverLarge(port=self._port, number=number))
+
+    def _give_up(self, number: int) -> None:
+        from spindle.proto import attach_pb2 as pb
+
+        self._ask(drop_large=pb.DropLarge(port=self._port, number=number))
+
+    def drop(self, memory: Mapping) -> None:
+        """Of one that is not handed over. Idempotent."""
         made = self._made.pop(id(memory), None)
         memory.close_descriptor()
         if made is not None:
             with contextlib.suppress(SpindleError, OSError):
-                self._ask(drop_large=pb.DropLarge(port=self._port, number=made[0]))
+                self._give_up(made[0])
 
     def bytes_of(self, number: int) -> bytes | None:
         """What was handed over, as long as it may have to be sent again."""

@@ -111,7 +111,7 @@ def filling(fd: int, size: int) -> Iterator[memoryview]:
         yield view
 
 
-def write_whole(fd: int, content: bytes, at: int) -> None:
+def write_whole(fd: int, content: bytes | memoryview, at: int) -> None:
     """All of it. Raises OSError."""
     with memoryview(content) as left:
         done = 0

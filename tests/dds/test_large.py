@@ -276,6 +276,33 @@ def test_children_fill_a_sample_together(participant) -> None:
             assert (got.pixels[100 * part:100 * part + 100] == 10 * number + part).all()
 
 
+@pytest.mark.parametrize("size", [100_000, 3_000_000])
+@pytest.mark.parametrize("reattach", [False, True])
+def test_a_child_that_lives_on_keeps_no_sample_back(size, reattach, runtime_dir) -> None:
+    """Goal: a program forks while a sample is being filled, and the child runs on: the sample is sent, and what the
+    child writes then nobody sees.
+
+    Method: a child that writes into a loan once it has been sent; samples whose memory is sealed, and closed.
+    """
+    with DomainParticipant.embedded(reattach=reattach) as participant:
+        topic = Topic(participant, "bytes", bytes)
+        reader, writer = DataReader(participant, topic), DataWriter(participant, topic)
+        for number in range(3):
+            ended, goes_on = os.pipe()
+            with writer.loan(size) as loan:
+                loan[:] = bytes([number]) * size
+                if (child := os.fork()) == 0:
+                    os.close(goes_on)
+                    os.read(ended, 1)
+                    loan[:] = b"x" * size
+                    os._exit(0)
+                os.close(ended)
+            os.close(goes_on)
+            assert os.waitpid(child, 0)[1] == 0
+            assert bytes(take(reader)[0]) == bytes([number]) * size
+        assert writer.wait_for_acks(LONG)
+
+
 @pytest.mark.slow
 def test_memory_is_used_again_with_readers_at_other_nodes(images) -> None:
     """Goal: a writer gets memory back only when the other node and its programs have let go of it, too.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import sys
 import threading
 import time
@@ -41,6 +42,40 @@ def test_commands_return_their_results_and_errors(pair) -> None:
     first.synchronize()
     assert first.all() == second.all() == ["b", "c", "d", "e"] and first.typed.size() == 4
     assert first.replicas() == second.replicas() == [first.id, second.id] and first.phase == "is live"
+
+
+class Gated(Object):
+    """A command that takes as long as a test wants, and raises then."""
+
+    tries: int
+    gate = threading.Event()
+
+    def __init__(self) -> None:
+        self.tries = 0
+
+    @command
+    def refuse(self) -> None:
+        self.gate.wait(30)
+        raise ValueError("refused")
+
+
+def test_what_a_command_raises_that_was_given_up_is_nobodys(participant) -> None:
+    """Goal: a coroutine whose time is over hears no more of its command, nor does its loop."""
+    told: list[object] = []
+
+    async def give_up(replica: Replica[Gated]) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        with pytest.raises(CallTimeout):
+            await replica.refuse.within(duration(milliseconds=50)).aio()
+        Gated.gate.set()
+        await asyncio.to_thread(replica.synchronize)
+        with pytest.raises(ValueError, match="refused"):
+            await replica.refuse.aio()
+
+    with Replica(participant, "gated", Gated) as replica:
+        asyncio.run(give_up(replica))
+        gc.collect()
+    assert told == []
 
 
 class Odd(Object):

@@ -329,8 +329,10 @@ def test_nobody_can_change_what_was_handed_over(runtime_dir: Path) -> None:
         memory = writer.inbox.beside.make(5000, 5.0)
         fd = os.dup(memory.fd)
         kept = mmap.mmap(fd, 5000)
+        number, _ = writer.inbox.beside._made.pop(id(memory))
+        memory.become_private()
         with pytest.raises(SampleUnfit, match="sealed"):
-            writer.inbox.beside.hand_over(memory)
+            writer.inbox.beside._give(number)
         kept.close()
         os.close(fd)
         memory = writer.inbox.beside.make(5000, 5.0)
