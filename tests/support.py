@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import select
 import signal
 import socket
 import threading
@@ -28,6 +29,13 @@ _claimed: deque[socket.socket] = deque(maxlen=100)  # ports of free_ports(); the
 
 # Helpers that Python's own multiprocessing keeps for the life of the process that used it.
 _LASTING = (b"multiprocessing.resource_tracker", b"multiprocessing.forkserver")
+
+
+def readable(one: int | socket.socket, timeout_s: float) -> bool:
+    """True once there is something to read, False after `timeout_s`; of any number, which select() doesn't take."""
+    poller = select.poll()
+    poller.register(one, select.POLLIN)
+    return bool(poller.poll(timeout_s * 1000))
 
 
 def wait_until(condition: Callable[[], T], timeout_s: float = 10.0, what: str = "", interval_s: float = 0.005) -> T:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
 from functools import cache
@@ -21,6 +20,7 @@ import pytest
 import spindle.errors
 from spindle.config.loading import keys as all_keys
 from tests.spindle.daemons import daemons
+from tests.support import readable
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "examples" / "README.md"])
@@ -210,7 +210,7 @@ def _shown(terminal: int, until: str) -> str:
     """What appears on a terminal, up to a text that must come."""
     found = b""
     while until.encode() not in found.replace(b"\r\n", b"\n"):
-        assert select.select([terminal], [], [], 30)[0], f"{until!r} doesn't come; there is {found.decode()}"
+        assert readable(terminal, 30), f"{until!r} doesn't come; there is {found.decode()}"
         found += os.read(terminal, 65536)
     return found.decode().replace("\r\n", "\n")
 

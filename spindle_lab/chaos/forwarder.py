@@ -176,7 +176,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: who started us ends us
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
-    with socket.socket(fileno=int(sys.argv[1])) as sock:
+    inherited = int(sys.argv[1])
+    number = os.dup(inherited)  # the lowest that is free: select() takes none above 1,023
+    os.close(inherited)
+    with socket.socket(fileno=number) as sock:
         Lines(sock).run()
 
 

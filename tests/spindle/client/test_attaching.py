@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import functools
 import os
-import select
 import socket
 import struct
 import threading
@@ -34,6 +33,7 @@ from spindle.group.codec import PROTOCOL_VERSION
 from spindle.proto import opening_pb2
 from spindle.transport.wire import encode
 from tests.spindle.stand_in import StandInNode
+from tests.support import readable
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def dying(path: Path) -> Iterator[None]:
             with suppress(OSError):  # nobody came
                 sock, _ = listening.accept()
                 with sock:
-                    select.select([sock], [], [], 10)
+                    readable(sock, 10)
 
         thread = threading.Thread(target=serve)
         thread.start()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ import pytest
 from spindle_lab.chaos import hosts as hosts_module
 from spindle_lab.chaos.hosts import NAMES, Hosts, HostsError, between, clear_up, unavailable
 from spindle_lab.chaos.lines import Line
+from tests.support import readable
 
 REASON = unavailable()
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
@@ -96,7 +96,7 @@ def trips(sockets: dict[int, socket.socket], one: int, other: int, count: int) -
 
     def take(timeout_s: float) -> None:
         nonlocal newest, overtaken
-        while select.select([sockets[other]], [], [], timeout_s)[0]:
+        while readable(sockets[other], timeout_s):
             number = int.from_bytes(sockets[other].recv(4), "little")
             taken.append(time.monotonic() - sent[number])
             overtaken += number < newest
@@ -189,7 +189,7 @@ def test_what_is_under_way_arrives_when_a_line_goes(hosts: Hosts, sockets: dict[
     hosts.set_line([(1, 2)], Line(delay_s=3600.0))
     assert not passes(sockets, 1, 2)
     hosts.clear_line([(1, 2)])
-    assert select.select([sockets[2]], [], [], 60.0)[0]
+    assert readable(sockets[2], 60.0)
 
 
 def test_lines_end_with_their_process(hosts: Hosts) -> None:
