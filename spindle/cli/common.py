@@ -245,10 +245,17 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interrupted_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP raise KeyboardInterrupt meanwhile, as Ctrl-C does. Decorates a command, too."""
-    with _handled(signal.default_int_handler):
-        yield
+def interrupted_by_signals() -> Iterator[Callable[[], bool]]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt meanwhile, as Ctrl-C does. Decorates a command, too. Gives what says
+    whether one came: what is raised in a finalizer Python forgets."""
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        signal.default_int_handler(number, frame)
+
+    with _handled(interrupt):
+        yield lambda: bool(came)
 
 
 @contextlib.contextmanager

@@ -23,13 +23,13 @@ ESCAPE = b"\x1b"  # alone: arrow keys, and wheels of mice, send it with more beh
 
 def watch(interval: float, look: Callable[[], None], screen: Callable[[], RenderableType]) -> int:
     """Looks every `interval` seconds and shows what `screen` gives, until q; the exit code."""
-    with interrupted_by_signals(), ends() as ended, shower() as show:
+    with interrupted_by_signals() as asked, ends() as ended, shower() as show:
         due = time.monotonic()
         while True:
             look()
             show(screen())
             due = max(due + interval, time.monotonic())
-            if ended(due):
+            if asked() or ended(due):
                 return 0
 
 

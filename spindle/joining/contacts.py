@@ -8,8 +8,10 @@ Rules:
 - Asking changes nothing at either end: a question is a connection that is answered and closed.
 - A node that finds a member of a group joins it, one that serves before one that doesn't.
 - If nobody is a member, of the contacts that are there the node with the lowest id forms a group of itself, once
-  enough of them are there; the others then find it. A node that is no contact only joins. Who is the first doesn't go
-  by the list: each file may have another order (its own host first, say), or another name of a host.
+  enough of them are there; the others then find it. Who is the first doesn't go by the list: each file may have another
+  order (its own host first, say), or another name of a host.
+- A node that is no contact by its own file only joins, and says so: files may differ by a host, so others may have it
+  among theirs, and would wait for it.
 - Before it does, it says that it is forming, and looks once more. Of two that say so and see each other, the one with
   the higher id gives way, and the other waits until it has. So of nodes that reach each other only one forms a group,
   though they start at the same moment; else each would wait in a group of its own for contacts that are in another.
@@ -43,9 +45,9 @@ if TYPE_CHECKING:
 ANSWER_TIMEOUT_S = 1.0  # of one contact
 LOG = logging.getLogger("spindle.node")
 
-LOOKING, MEMBER, SERVING, FORMING = (
+LOOKING, MEMBER, SERVING, FORMING, WAITING = (
     opening_pb2.OpeningReply.LOOKING, opening_pb2.OpeningReply.MEMBER, opening_pb2.OpeningReply.SERVING,
-    opening_pb2.OpeningReply.FORMING)
+    opening_pb2.OpeningReply.FORMING, opening_pb2.OpeningReply.WAITING)
 
 
 Life = tuple[int, int]  # node id and incarnation
@@ -111,8 +113,8 @@ def may_form(config: NodeConfig, contact: Life | None, found: Answers) -> bool:
         return found.to_join() is None
     if contact is None or found.to_join() is not None:
         return False
-    lives = {contact, *(one.life for one in found.answers)}
-    return len(lives) >= enough(config) and min(lives) == contact
+    others = [one.life for one in found.answers if one.standing != WAITING]
+    return len(found.answers) + 1 >= enough(config) and contact == min([contact, *others])
 
 
 class Contacts:
@@ -135,6 +137,10 @@ class Contacts:
         """This node as one of the contacts; None if it is none."""
         me = self._peers.me
         return None if me is None or self.own_place is None else (me.node_id, me.incarnation)
+
+    def standing(self, forms: bool) -> opening_pb2.OpeningReply.Standing:
+        """What others are told of this node while there is no group; `forms`: it is the first of those it sees."""
+        return FORMING if forms else WAITING if self.contact is None and self._config.form != "alone" else LOOKING
 
     @property
     def recognised(self) -> str:

@@ -188,7 +188,7 @@ class Entry:
             if first and forms and not seen.others_form:
                 return True
             said, forms = forms, first
-            self._peers.standing = opening_pb2.OpeningReply.FORMING if first else opening_pb2.OpeningReply.LOOKING
+            self._peers.standing = contacts.standing(first)
             if first and not said:
                 continue
             if member is not None:

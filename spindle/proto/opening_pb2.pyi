@@ -70,10 +70,12 @@ class OpeningReply(_message.Message):
         MEMBER: _ClassVar[OpeningReply.Standing]
         SERVING: _ClassVar[OpeningReply.Standing]
         FORMING: _ClassVar[OpeningReply.Standing]
+        WAITING: _ClassVar[OpeningReply.Standing]
     LOOKING: OpeningReply.Standing
     MEMBER: OpeningReply.Standing
     SERVING: OpeningReply.Standing
     FORMING: OpeningReply.Standing
+    WAITING: OpeningReply.Standing
     MAGIC_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     NODE_ID_FIELD_NUMBER: _ClassVar[int]

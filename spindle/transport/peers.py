@@ -150,7 +150,7 @@ class Peers:
     def _settings(self) -> dict[str, str]:
         """What this node tells of its settings, and holds against those of others."""
         of = opening_pb2.OpeningReply
-        return told(self._config.agreed_settings, looks=self.standing in (of.LOOKING, of.FORMING))
+        return told(self._config.agreed_settings, looks=self.standing not in (of.MEMBER, of.SERVING))
 
     def _taken(self, opening: opening_pb2.Opening) -> SpindleError | None:
         """Why this life of a node can't be connected."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -18,7 +19,7 @@ import pytest
 
 from spindle.config.settings import NodeConfig
 from spindle.errors import AccessDenied, ProtocolMismatch
-from spindle.joining.contacts import Answer, Answers, may_form
+from spindle.joining.contacts import LOOKING, WAITING, Answer, Answers, may_form
 from tests.spindle.node.test_node import until
 from tests.spindle.transport.test_network import Site, members, with_site
 
@@ -135,3 +136,12 @@ def test_one_of_those_that_are_there_forms_the_group(form: str, lists: list[str]
         forming += [own] if may_form(config, lives[own], found) else []
         assert not may_form(config, None, found), "it is no contact"
     assert forming == ["c"]
+
+
+def test_nobody_waits_for_one_that_only_joins_and_forms_a_group() -> None:
+    """Its own file doesn't name it any more, or not yet; that of another one does."""
+    config = NodeConfig(node_id=3, listen="c:1", contacts=("a:1", "b:1", "c:1"))
+    only_joins, other = Answer(0, 1, 7, WAITING), Answer(1, 4, 8)
+    assert may_form(config, (3, 9), Answers((only_joins, other), {}))
+    assert not may_form(config, (5, 9), Answers((only_joins, other), {}))
+    assert not may_form(config, (3, 9), Answers((dataclasses.replace(only_joins, standing=LOOKING), other), {}))
