@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import select
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spindle.cli.common import console, count_text, duration_text, interrupted_by_signals
@@ -49,38 +51,62 @@ def shower() -> Iterator[Callable[[RenderableType], None]]:
 @contextlib.contextmanager
 def ends() -> Iterator[Callable[[float], bool]]:
     """A function that waits until a time (monotonic), and says at once if a key is pressed that ends the screen, or the
-    terminal has gone."""
-    if not sys.stdin.isatty():
-        yield _only_time
-        return
-    import os
-    import termios
-    import tty
+    terminal has gone. Signals are heeded at once, also one that comes as the wait begins."""
+    with _rung_by_signals() as bell:
+        def rung(until: float, fds: Sequence[int] = ()) -> set[int]:
+            found = _readable([bell, *fds], until)
+            if bell in found:
+                os.read(bell, 64)  # their handlers have run by now, and raised, unless that was forgotten
+            return found - {bell}
 
-    fd = sys.stdin.fileno()
-    saved = termios.tcgetattr(fd)
+        if not sys.stdin.isatty():
+            yield lambda until: bool(rung(until))
+            return
+        import termios
+        import tty
 
-    def ended(until: float) -> bool:
-        while select.select([fd], [], [], max(0.0, until - time.monotonic()))[0]:
-            try:
-                typed = os.read(fd, 64)
-            except OSError:
-                return True
-            if not typed or typed == ESCAPE or typed[:1] in QUITS:
-                return True
-        return False
+        fd = sys.stdin.fileno()
+        saved = termios.tcgetattr(fd)
 
+        def ended(until: float) -> bool:
+            while rung(until, [fd]):
+                try:
+                    typed = os.read(fd, 64)
+                except OSError:
+                    return True
+                if not typed or typed == ESCAPE or typed[:1] in QUITS:
+                    return True
+            return False
+
+        try:
+            tty.setcbreak(fd)
+            yield ended
+        finally:
+            with contextlib.suppress(termios.error):  # it has gone
+                termios.tcsetattr(fd, termios.TCSADRAIN, saved)
+
+
+@contextlib.contextmanager
+def _rung_by_signals() -> Iterator[int]:
+    """A descriptor that can be read from a signal on: its handler in Python runs between two steps of the interpreter,
+    and so after a wait that begins just then."""
+    bell, end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        tty.setcbreak(fd)
-        yield ended
+        before = signal.set_wakeup_fd(end, warn_on_full_buffer=False)
+        try:
+            yield bell
+        finally:
+            signal.set_wakeup_fd(before)
     finally:
-        with contextlib.suppress(termios.error):  # it has gone
-            termios.tcsetattr(fd, termios.TCSADRAIN, saved)
+        os.close(bell)
+        os.close(end)
 
 
-def _only_time(until: float) -> bool:
-    time.sleep(max(0.0, until - time.monotonic()))
-    return False
+def _readable(fds: list[int], until: float) -> set[int]:
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return {fd for fd, _ in poller.poll(max(0.0, until - time.monotonic()) * 1000)}
 
 
 def rate_text(value: float | None) -> str:
