@@ -206,8 +206,13 @@ class Intake(Ends):
     @property
     def is_full(self) -> bool:
         """True if there is no room for the first message that was taken from the log: limits on instances say so."""
-        limits = self.limits
-        return limits is not None and bool(self._arrived) and limits.refuses(self, self._index, *self._arrived[0])
+        if self.limits is None or not self._arrived or not self._is_refused(self.limits):
+            return False
+        self.pass_time()  # what is over makes room, and perhaps nobody looks for that again
+        return self._is_refused(self.limits)
+
+    def _is_refused(self, limits: ReaderLimits) -> bool:
+        return limits.refuses(self, self._index, *self._arrived[0])
 
     @property
     def _index(self) -> int:

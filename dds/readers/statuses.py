@@ -174,8 +174,6 @@ class ReaderStatuses(Endpoint):
             before, access = self._intake.let_pass, self._access
             step = 0 if access is None else access.step
             self._look_for_missed()
-            if access is not None and access.is_blocked:
-                access.advance()  # what is over has made room
             following = self._intake.next_ns
             self._looks_at = dds_infinity if following is None else following
             woken = self._intake.let_pass != before

@@ -10,11 +10,11 @@ Rules:
 - If nobody is a member, of the contacts that are there the node with the lowest id forms a group of itself, once
   enough of them are there; the others then find it. Who is the first doesn't go by the list: each file may have another
   order (its own host first, say), or another name of a host.
-- A node that is no contact by its own file only joins, and says so: files may differ by a host, so others may have it
-  among theirs, and would wait for it.
 - Before it does, it says that it is forming, and looks once more. Of two that say so and see each other, the one with
   the higher id gives way, and the other waits until it has. So of nodes that reach each other only one forms a group,
   though they start at the same moment; else each would wait in a group of its own for contacts that are in another.
+- A node that is no contact by its own file only joins, and says so: files may differ by a host, so others may have it
+  among theirs, and would wait for it.
 - A group serves (takes applications) once enough of the contacts are members of it: `[network] form` says how many. So
   two groups never both serve, whatever the lookers saw of each other. A node ends, and may try again, if its group
   doesn't serve within `join_timeout_s`, or sees that another group serves.

@@ -26,7 +26,7 @@ class Daemon:
     def __init__(
         self, node_id: int, *arguments: str, runtime_dir: Path, environment: dict[str, str] | None = None,
         within: Sequence[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.node_id = node_id
         self.ready_line = ""
         self._log: list[str] = []

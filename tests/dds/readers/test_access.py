@@ -249,6 +249,22 @@ def test_who_waits_is_rung_for_when_nothing_is_in_the_way_any_more(participant, 
     assert subscriber.take(9)[-1] == (large, b"3")
 
 
+def test_who_waits_is_woken_when_what_was_in_the_way_is_over(participant):
+    """Time alone makes room: nobody takes anything, and nothing comes."""
+    subscriber, of = Subscriber(participant, GROUP), topics(participant)
+    small = DataReader(subscriber, of[0], Qos(Policy.ResourceLimits(max_samples_per_instance=1)))
+    large = DataReader(subscriber, of[2])
+    writers = [DataWriter(participant, one, GROUP) for one in of]
+    brief = DataWriter(participant, of[0], GROUP + Qos(Policy.Lifespan(duration(milliseconds=300))))
+    for writer, sample in ((brief, Track(1)), (writers[0], Track(1)), (writers[2], b"3")):
+        writer.write(sample)
+        assert writer.wait_for_acks(LONG)
+    waitset = WaitSet(participant)
+    waitset.attach(ReadCondition(large, ANY))
+    assert waitset.wait(LONG) == 1
+    assert [number_of(one) for _, one in subscriber.take(9)][-1] == 3 and small.subscriber is subscriber
+
+
 def test_endpoints_of_group_scope_are_of_one_group(participant):
     subscriber, publisher = Subscriber(participant, GROUP), Publisher(participant, GROUP)
     one, other = Topic(participant, "a", bytes, order="o"), Topic(participant, "b", bytes, order="p")

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from typing import Any
 import pytest
 
 from spindle.cli import common
+from spindle.cli.common import stopped_by_signals
+from spindle.cli.screen import ends
 from spindle.client import attach
 from spindle.group.topics import TopicSpec
 from tests.spindle.cli.support import Spawned, spawn
@@ -106,6 +109,14 @@ def test_a_screen_that_is_ended_leaves_the_terminal_as_it_was(stand_in: StandInN
         assert terminal.ends(process) == 0
         terminal.until(b"\x1b[?1049l")  # back from the other screen
         assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+def test_a_signal_that_comes_as_a_wait_begins_ends_it() -> None:
+    """Its handler has run, or will with the next step of the interpreter, which is behind the wait."""
+    with stopped_by_signals(lambda: None), ends() as ended:
+        os.kill(os.getpid(), signal.SIGTERM)
+        began = time.monotonic()
+        assert not ended(began + 60) and time.monotonic() - began < 30
 
 
 @pytest.mark.slow

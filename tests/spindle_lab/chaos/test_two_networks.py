@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from spindle_lab.chaos.hosts import PREFIX, unavailable
 from tests.spindle.daemons import Daemon
 from tests.support import wait_until
 
-REASON = unavailable()
+REASON = unavailable() or ("" if shutil.which("sysctl") else "there is no sysctl (Debian: procps)")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)
 
 OPERATIONS = (Path(__file__).parents[3] / "docs/operations.md").read_text(encoding="utf-8")
