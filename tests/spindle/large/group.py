@@ -20,6 +20,7 @@ from tests.support import free_ports
 
 BOUND_S = 60.0
 TOPIC = "images"
+PERIOD = 4093  # bytes, of pattern()
 
 
 def run_on_hosts(directory: Path, hosts: Sequence[Sequence[int]], body: Callable[..., Awaitable[None]],
@@ -80,8 +81,8 @@ def content_of(fd: int, size: int = -1) -> bytes:
 
 
 def pattern(size: int, seed: int = 0) -> bytes:
-    """No two of its blocks are alike."""
-    block = bytes((seed * 31 + number * 7 + (number >> 8)) & 255 for number in range(4093))
+    """No two of its blocks are alike; it begins anew every PERIOD bytes."""
+    block = bytes((seed * 31 + number * 7 + (number >> 8)) & 255 for number in range(PERIOD))
     return (block * (size // len(block) + 1))[:size]
 
 
