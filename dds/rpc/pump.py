@@ -133,7 +133,9 @@ class Pump(Generic[T]):
                                  f"topic {self._topic!r}: {self._thread.name} has ended by a defect: {failed!r}")
         for one in (self._waitset, self._guard, self._unread):
             one.close()
-        self._owner.pump_ended(error)
+        owner = self._owner
+        del self._owner  # it knows us: in a ring, what it has closed would keep its descriptors
+        owner.pump_ended(error)
 
     def _turn(self) -> None:
         self._due_ns = None  # before the owner looks: what it is given from now on may be too late for that

@@ -468,6 +468,7 @@ class Port:
             self.carrier.ports.remove(self)
             if self.is_shared and not self.carrier.ports:
                 self.carrier.link.close()
+                self.carrier._later = []  # it knows us, and its end says the same
         rest()
 
 

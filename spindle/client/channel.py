@@ -203,13 +203,14 @@ class Channel:
     def add_port(self, number: int, port: Port) -> None:
         """From now on `port` is marked gone when the channel ends; at once if it has."""
         with self._lock:
-            self._ports[number] = port
             ended = self._end_error is not None or self._forked
+            if not ended:
+                self._ports[number] = port
         if ended:
             port.mark_gone()
 
     def remove_port(self, number: int) -> bool:
-        """False if it was removed before: whoever did that closes it."""
+        """False if it was removed before: whoever did that closes it; or if the channel has ended."""
         with self._lock:
             return self._ports.pop(number, None) is not None
 
@@ -353,7 +354,8 @@ class Channel:
                 return
             self._end_error = error
             calls, self._calls = list(self._calls.values()), {}
-            ports = list(self._ports.values())
+            # Let go of, as they know us: in a ring they would keep their descriptors until the garbage collector comes.
+            ports, self._ports = list(self._ports.values()), {}
         for port in ports:
             port.mark_gone()
         for call in calls:

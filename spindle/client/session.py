@@ -520,7 +520,7 @@ class Session:
     def close(self) -> None:
         """Give back all writers and readers and detach; an embedded node of this session leaves. Idempotent."""
         self._finalizer()
-        self._engine = None
+        self._engine = self.idle_links = None
 
     def __enter__(self) -> Session:
         return self
