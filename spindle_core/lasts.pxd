@@ -115,7 +115,7 @@ cdef struct lasts_t:
     uint64_t next_view, next_sequence    # place in the order behind the last message that was looked at
     uint64_t since_view, since_sequence  # messages before that place are in already
     bint restoring               # what comes is another table
-    uint64_t said_ns             # the latest time that the order has said, UTC
+    uint64_t said_ns             # the time that the order has said, UTC
     uint64_t due_ns              # when a key is to go that is over, UTC; 0: none. Read by the control thread
     uint64_t wait                # which wait for a word it is that some key waits for, from 1; 0: none does. As due_ns
     uint64_t waits               # of these so far

@@ -17,9 +17,9 @@ from libc.stdint cimport int64_t, uint32_t, uint64_t
 
 from spindle_core.atomics cimport u64_store_relaxed
 from spindle_core.lasts cimport ALONE, KINDS, NAMED, instance_t, last_t, lasts_t, line_t
+from spindle_core.timing cimport is_far_ahead
 
 cdef uint64_t CLEANUP_NEVER = <uint64_t>1 << 62
-cdef uint64_t AHEAD_NS = 30000000000     # a timestamp that is later by more than that is not believed
 
 
 # --- keys that are over
@@ -81,10 +81,23 @@ cdef void remove_over(lasts_t *l, uint32_t at) noexcept nogil:
 cdef void begin_delay(lasts_t *l, uint32_t at, uint64_t now_ns) noexcept nogil:
     """A word has come behind its end."""
     cdef instance_t *i = &l.instances[at]
-    if i.over_ns < now_ns or i.over_ns - now_ns > AHEAD_NS:
+    if i.over_ns < now_ns or is_far_ahead(i.over_ns, now_ns):    # that isn't believed
         i.over_ns = now_ns
     if i.over_before and l.instances[i.over_before].over_ns > i.over_ns:
         i.over_ns = l.instances[i.over_before].over_ns
+
+
+cdef void take_time_back(lasts_t *l, uint64_t now_ns) noexcept nogil:
+    """What was said was far too late: delays that began with it begin now."""
+    cdef uint32_t at
+    cdef int kind
+    l.said_ns = now_ns
+    for kind in range(KINDS):
+        at = l.over[kind].first
+        while at and at != l.waiting[kind]:
+            if l.instances[at].over_ns > now_ns:
+                l.instances[at].over_ns = now_ns
+            at = l.instances[at].over_after
 
 
 cdef void tell_time(lasts_t *l, uint64_t now_ns) noexcept nogil:
@@ -95,6 +108,8 @@ cdef void tell_time(lasts_t *l, uint64_t now_ns) noexcept nogil:
         return
     if now_ns > l.said_ns:
         l.said_ns = now_ns
+    elif is_far_ahead(l.said_ns, now_ns):
+        take_time_back(l, now_ns)
     for kind in range(KINDS):
         at = l.waiting[kind]
         while at:

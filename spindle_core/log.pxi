@@ -209,7 +209,7 @@ cdef void log_publish(log_t *log) noexcept nogil:
 
 cdef void log_show_time(log_t *log, const timing_t *timing) noexcept nogil:
     """Shows readers what time the order has said: before they see the message that says so, or with it."""
-    # Relaxed: it only grows, and guards nothing.
+    # Relaxed: it guards nothing.
     u64_store_relaxed(&log.header.said_ns, timing.said_ns)
 
 

@@ -490,7 +490,7 @@ cdef class LogReader:
 
     @property
     def said_ns(self):
-        """The latest time that the topic's order has said, maybe behind the messages that were taken, UTC; 0: none."""
+        """The time that the topic's order has said last, maybe behind the messages that were taken, UTC; 0: none."""
         if self.log.base == NULL or self.closed:
             return 0
         return u64_load_relaxed(&self.proper().said_ns)

@@ -19,16 +19,19 @@ cdef enum timing_kind:
 
 
 cdef enum:
-    AHEAD_MAX_S = 30             # that a source timestamp may be ahead of its node's clock, where it decides something
+    # That a source timestamp may be ahead of its node's clock, where it decides something; and what the order has said,
+    # of what it says next: if it is more, that is taken back.
+    AHEAD_MAX_S = 30
 
 
-cdef inline bint is_far_ahead(uint64_t source_ns, uint64_t now_ns) noexcept nogil:
-    return source_ns > now_ns and source_ns - now_ns > <uint64_t>AHEAD_MAX_S * 1000000000
+cdef inline bint is_far_ahead(uint64_t ns, uint64_t now_ns) noexcept nogil:
+    return ns > now_ns and ns - now_ns > <uint64_t>AHEAD_MAX_S * 1000000000
 
 
 cdef struct timing_t:
     uint8_t kinds[256]           # by tag
-    uint64_t said_ns             # the latest time that the order has said, UTC
+    uint64_t said_ns             # the time that the order has said, UTC
+    bint doubted                 # since it was said, a message that was far earlier was over when it came
     uint64_t dues[DUES_MAX]      # later times at which something is over, UTC ns, ascending
     uint64_t n_dues
 

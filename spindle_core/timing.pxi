@@ -4,6 +4,10 @@ Messages may count for a time only; the layer above has said which tags say so. 
 a message in the order, "it is now", which a node says: so it is over for all members at the same place. Every member
 notes here when something will be over next, from the same messages: whichever of them is to say it, knows when.
 
+A node's clock may have been far ahead. What it has said then would have everything over when it comes, until the other
+clocks have got there. So a word that is far earlier than what was said takes that back, for all at the same place; and
+what came with a time that is far earlier, and was over, is noted as a doubt for whose turn it is to say the time.
+
 Rules: nothing here knows a clock. Times that are close to each other, compared with how long a message counts, are
 rounded up to one, so what is noted is bounded, and so is how often the time is said. Nothing is over early.
 """
@@ -18,6 +22,7 @@ from spindle_core.timing cimport (
     TIMING_SAYS,
     TIMING_UNTIL,
     TIMING_WORD,
+    is_far_ahead,
     timing_t,
 )
 
@@ -63,8 +68,10 @@ cdef void timing_say(timing_t *t, uint64_t now_ns) noexcept nogil:
     """It was said that it is now."""
     cdef uint64_t over = 0
     if now_ns <= t.said_ns:
-        return
+        if not is_far_ahead(t.said_ns, now_ns):
+            return
     t.said_ns = now_ns
+    t.doubted = False
     while over < t.n_dues and t.dues[over] <= now_ns:
         over += 1
     t.n_dues -= over
@@ -73,7 +80,8 @@ cdef void timing_say(timing_t *t, uint64_t now_ns) noexcept nogil:
 
 cdef bint timing_note(timing_t *t, uint8_t tag, uint16_t writer_id, uint64_t source_ns, const char *payload,
                       uint64_t size) noexcept nogil:
-    """The message that follows in the order. True if something is over earlier than whatever was noted so far."""
+    """The message that follows in the order. True if something is over earlier than whatever was noted so far, or what
+    was said is doubted, and was not before."""
     cdef uint64_t says = 0, span
     cdef uint8_t kind = t.kinds[tag] & TIMING_SAYS
     if kind == TIMING_WORD:
@@ -92,6 +100,11 @@ cdef bint timing_note(timing_t *t, uint8_t tag, uint16_t writer_id, uint64_t sou
             return False             # beyond all time
     else:
         return False
-    if says == 0 or <int64_t>says < 0 or says <= t.said_ns:
+    if says == 0 or <int64_t>says < 0:
         return False
+    if says <= t.said_ns:
+        if t.doubted or not is_far_ahead(t.said_ns, source_ns):
+            return False
+        t.doubted = True
+        return True
     return add_due(t, rounded_up(says, span))

@@ -26,13 +26,23 @@ cdef class Timing:
         timing_note(&self.state, tag, writer_id, source_ns, payload, len(payload))
 
     def say(self, now_ns):
-        """The order has said so, before any message that was noted."""
-        timing_say(&self.state, now_ns)
+        """The order has said so; 0: nothing."""
+        if now_ns:
+            timing_say(&self.state, now_ns)
 
     @property
     def said_ns(self):
-        """The latest time that the order has said, UTC; 0: none."""
+        """The time that the order has said, UTC; 0: none. It goes back only where far too much was said."""
         return self.state.said_ns
+
+    @property
+    def doubted(self):
+        """Something has come that was over by then, though its own timestamp is far earlier than that."""
+        return bool(self.state.doubted)
+
+    def settle(self):
+        """Nothing is doubted any more, until something else comes that was over."""
+        self.state.doubted = False
 
     @property
     def next_ns(self):

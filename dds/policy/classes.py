@@ -9,6 +9,7 @@ Durations are nanoseconds, see `dds.util.duration`.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -22,6 +23,18 @@ class BasePolicy:
         super().__init_subclass__(**kwargs)
         if cls.__scope__ and cls.__scope__ != cls.__name__:
             cls.__name__ = f"{cls.__scope__}.{cls.__name__}"
+
+    def __post_init__(self) -> None:
+        """Raises TypeError for a number that isn't whole: who makes an entity with it later would not know whence."""
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if field.type == "int":
+                number = getattr(self, field.name)
+                try:
+                    object.__setattr__(self, field.name, operator.index(number))
+                except TypeError:
+                    raise TypeError(
+                        f"Policy.{type(self).__name__}: {field.name} must be an int, not {number!r}; durations are "
+                        "nanoseconds, as dds.duration(seconds=1.5) gives them") from None
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)  # type: ignore[arg-type]

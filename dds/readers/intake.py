@@ -52,6 +52,7 @@ from spindle.errors import give_way
 
 KEPT_MAX = 10_000  # samples
 PULL = 256  # samples taken from the log at a time
+TAKEN_BACK_NS = 30_000_000_000  # what is said so much earlier takes back what was said: see the core's timing.pxi
 
 
 class Intake(Ends):
@@ -98,6 +99,7 @@ class Intake(Ends):
         self._waiting_until = 0  # samples before this index found no room, unless they were in before
         self._counted_until = 0  # those from here on are counted when they are let in
         self.limits: ReaderLimits | None = None  # on instances
+        self._said_ns = source.said_ns  # what the order has said of time at the place of what is let in, UTC
 
     def change(self, requested: Qos) -> None:
         """The reader goes by this Qos from now on. What has come before, and was let in, stays as it is."""
@@ -291,6 +293,7 @@ class Intake(Ends):
         payload, live = self._arrived[0]
         if live is not None and self.source.gap_at != NO_GAP and self._index >= self.source.gap_at:
             self._go_on_behind_gap(live, self.source.pass_gap())
+            self._said_ns = self.source.said_ns
         if live is not None and self._ends and (live.view_id, live.sequence) >= self._ends[0]:
             self._begin_group(live)
         if live is not None and is_packet(live.tag) and not self._members:
@@ -347,7 +350,8 @@ class Intake(Ends):
                 self._departed(live.sender, live, tag)
             return
         if tag == TIME and not live.writer:
-            return  # what it says stands in the log, see pass_time()
+            self._hear_time(live.source_timestamp)
+            return
         writer = carrier_of(live)
         if tag & FAREWELL:
             for carried, does in self.sets.ended(writer).items():
@@ -567,7 +571,19 @@ class Intake(Ends):
                   if one.state != InstanceState.Alive}
         if purged:
             self.purge(purged)
-        self.expire(self.source.said_ns, time.time_ns())
+        said_ns = self.source.said_ns
+        if not self.ahead:
+            self._said_ns = said_ns  # whatever was missed
+        self.expire(max(said_ns, self._said_ns), time.time_ns())
+
+    def _hear_time(self, said_ns: int) -> None:
+        """The order says here what time it is. As a rule that is known by then, from the log; but what has come until
+        here is over by it, and what comes next when it comes, also if it is taken back further on."""
+        now_ns = time.time_ns()
+        self.expire(self._said_ns, now_ns)
+        if not 0 <= self._said_ns - said_ns <= TAKEN_BACK_NS:
+            self._said_ns = said_ns
+        self.expire(self._said_ns, now_ns)
 
     @property
     def next_ns(self) -> int | None:

@@ -161,7 +161,7 @@ class LogSource:
     status  how often another node went on serving it
     """
 
-    __slots__ = ("_before_index", "_before_lost", "_before_said_ns", "_closed", "_hub", "_is_turning", "_later",
+    __slots__ = ("_before_index", "_before_lost", "_closed", "_hub", "_is_turning", "_later",
                  "_logs_lock", "_overtaken", "_seen_lost", "_supply", "_taker", "_topic", "breaks", "error",
                  "error_passes", "gap_at", "handle", "log", "newest", "status")
 
@@ -183,7 +183,7 @@ class LogSource:
         self._closed = self._is_turning = False
         self._overtaken = False  # what is missing at gap_at was lost in a log, by this reader alone
         self._seen_lost = 0  # of `lost`, when gap_at was set last
-        self._before_index = self._before_lost = self._before_said_ns = 0  # what all earlier logs add
+        self._before_index = self._before_lost = 0  # what all earlier logs add
         self._read(handle)
 
     def _read(self, handle: NodesLog) -> None:
@@ -221,8 +221,8 @@ class LogSource:
 
     @property
     def said_ns(self) -> int:
-        """The latest time that the order has said, at all nodes so far, UTC ns."""
-        return max(self._before_said_ns, self.log.said_ns)
+        """The time that the order has said last, perhaps behind what was taken, UTC ns; 0: none."""
+        return self.log.said_ns
 
     def skip_to_last(self, depth: int) -> None:
         """Skip all but the newest `depth` messages. DDSException if the reader is closed, or has a batch open."""
@@ -309,12 +309,11 @@ class LogSource:
             return True
 
     def _turn(self) -> None:
-        done, index, lost, said_ns = self.handle, self.index, self.lost, self.said_ns
+        done, index, lost = self.handle, self.index, self.lost
         with self._logs_lock:
             self._read(self._later.popleft())
         self._before_index = index - self.log.position_index
         self._before_lost = lost
-        self._before_said_ns = said_ns
         self._seen_lost = self.lost
         self.gap_at = NEVER if self.handle.continued else index
         done.close()

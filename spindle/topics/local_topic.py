@@ -207,7 +207,8 @@ class LocalTopic:
         """The history is another member's table, of which this is known beside the messages. Takes effect when all of
         it is here, with filled()."""
         self._table = table
-        self.make_log().say_time(table.said_ns)
+        log = self.make_log()
+        log.say_time(max(table.said_ns, log.said_ns))  # which may be later by now, and isn't taken back
 
     def look_at_types(self) -> None:
         """Forgets types whose samples are not kept any more. What is kept of each key may be of any age."""

@@ -13,6 +13,9 @@ Rules:
   nobody else could look at, nothing is said.
 - A node that is no sender of the topic becomes one to say it, and ends that when nothing is due soon.
 - The time is the node's own clock, whatever the timestamps of applications say, but never earlier than what was said.
+- But the first of the line takes back what is far ahead of its own clock: it may be the one who said it, before its
+  clock was set right. It does so when it has something to say, and when the core doubts what was said. The others
+  don't, or two whose clocks differ would go on contradicting each other about every message.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from spindle_core.engine import Engine
     from spindle_core.timing import Timing
 
+FIRST = 0  # place in the line
 TURN_S = 0.1  # so much later than its predecessor each member of the line takes over
 PERIOD_S = 0.01  # between two times that a node says in one topic
 AGAIN_S = 1.0  # what was said and is not delivered by then is said again: delivery may be held up
@@ -41,6 +45,7 @@ LOOK_S = 3600.0  # the longest that a timer runs: clocks may be set
 SOON_NS_MIN = 1_000_000  # what is wanted soon is said so much later, or
 DUE_SHARE_BITS = 6  # after a share of the delay that is so many bits smaller, as in the core's timing.pxd
 AHEAD_NS = 1_000_000_000  # a time that is so far ahead of this node's clock is worth a warning
+BACK_NS = 31_000_000_000  # and one so far ahead is taken back: more than AHEAD_MAX_S of the core's timing.pxd
 WARNING_S = 60.0  # between two of these
 NS = 1_000_000_000
 LOG = logging.getLogger("spindle.node")
@@ -59,6 +64,7 @@ class Timekeeper:
         self._voices: dict[str, WriterPort] = {}
         self._waits: dict[str, tuple[DeliveryLog, int, int]] = {}  # log, number of the word, when
         self._said: dict[str, tuple[int, float]] = {}  # by topic: what this node has said last, and when (loop's time)
+        self._doubts: dict[str, float] = {}  # by topic: since when what was said is doubted, though not by this clock
         self._tasks: dict[str, asyncio.Task[None]] = {}  # voices that are being opened or closed
         self._warned = -WARNING_S
         self._stopped = False
@@ -75,13 +81,15 @@ class Timekeeper:
             if timing.said_ns > now_ns + AHEAD_NS:
                 self._warn(name, timing.said_ns - now_ns)
             due_ns = min(filter(None, (timing.next_ns, *self._due_of_table(name, local, now_ns))), default=0)
-            if due_ns or name in self._voices:
+            if due_ns or timing.doubted or name in self._voices:
                 following = min(following, self._look_at(name, local, timing, due_ns, now_ns))
         for name in [one for one in self._voices if one not in self._topics or not self._topics[one].member]:
             del self._voices[name]  # with its topic, or with this node's part in it
         for name in [one for one, (log, _, _) in self._waits.items()
                      if one not in self._topics or self._topics[one].log is not log]:
             del self._waits[name]
+        for name in [one for one in self._doubts if one not in self._topics]:
+            del self._doubts[name]
         if self._timer is not None:
             self._timer.cancel()
         self._timer = None
@@ -118,16 +126,33 @@ class Timekeeper:
 
     def _look_at(self, name: str, local: LocalTopic, timing: Timing, due_ns: int, now_ns: int) -> float:
         """Says what is to be said; returns when to look again, in s."""
-        place = self._place(name, local) if due_ns else None
+        place = self._place(name, local) if due_ns or timing.doubted else None
+        takes_back = place == FIRST and timing.said_ns > now_ns + BACK_NS
         if place is None:
             self._rest(name, local, LOOK_S)
             return LOOK_S
-        left_s = (due_ns - now_ns) / NS + place * TURN_S
-        if left_s <= 0:
-            left_s = self._say(name, local, due_ns, max(now_ns, timing.said_ns))
+        left_s = (due_ns - now_ns) / NS + place * TURN_S if due_ns else LOOK_S
+        if timing.doubted and takes_back:
+            left_s = self._say(name, local, 0, now_ns)
+        elif left_s <= 0:
+            left_s = self._say(name, local, due_ns, now_ns if takes_back else max(now_ns, timing.said_ns))
         else:
             self._rest(name, local, left_s)
+        if timing.doubted and place == FIRST and not takes_back:
+            left_s = min(left_s, self._settle(name, timing))
         return max(0.001, min(left_s, LOOK_S - 1))
+
+    def _settle(self, name: str, timing: Timing) -> float:
+        """By this node's clock there is nothing to doubt. But that clock may be set right in a moment: after a while
+        the next message that is over as it comes has it looked at again. Returns when to look again, in s."""
+        loop_s = asyncio.get_running_loop().time()
+        left_s = self._doubts.setdefault(name, loop_s) + AGAIN_S - loop_s
+        if left_s > 0:
+            return left_s
+        del self._doubts[name]
+        with self._engine.parked():
+            timing.settle()
+        return LOOK_S
 
     def _place(self, name: str, local: LocalTopic) -> int | None:
         """How many others come before this node; None if there is nobody to hear it."""
@@ -196,7 +221,8 @@ class Timekeeper:
         if loop_s - self._warned >= WARNING_S:
             self._warned = loop_s
             LOG.warning("a member of topic %r says a time that is %.1f s ahead of this host's clock: set the hosts' "
-                        "clocks; samples with a lifespan go early until this one has got there", name, ahead_ns / NS)
+                        "clocks; samples with a lifespan go early until then, or until this one has got there",
+                        name, ahead_ns / NS)
 
 
 __all__ = ["Timekeeper"]

@@ -198,7 +198,13 @@ class Lasts:
     def _tell_time(self, now_ns: int) -> None:
         if now_ns >= 1 << 63 or self._cleanup_ns >= CLEANUP_NEVER:
             return
-        self.said_ns = now_ns = max(now_ns, self.said_ns)
+        if self.said_ns - now_ns > AHEAD_NS:  # what was said is taken back
+            for key in self._keys.values():
+                if key.since_ns is not None:
+                    key.since_ns = min(key.since_ns, now_ns)
+        else:
+            now_ns = max(now_ns, self.said_ns)
+        self.said_ns = now_ns
         least = {False: 0, True: 0}  # no key goes before one that was over earlier
         for number in list(self._over):
             key = self._keys[number]

@@ -8,6 +8,7 @@ Method: embedded nodes, daemons of which one is killed, programs without a node;
 
 import contextlib
 import os
+import random
 import signal
 import time
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from dds.util import duration
 from tests.dds.test_remote import beside, remote
 from tests.dds.test_sub import LONG
 from tests.spindle.daemons import Daemon
-from tests.support import wait_until
+from tests.support import seeds, wait_until
 
 SHORT = duration(milliseconds=150)
 HOUR = duration(hours=1)
@@ -252,3 +253,87 @@ def test_what_was_kept_when_its_node_went_away_goes_by_the_clock_of_the_host(par
         now = time.time_ns
         patched.setattr("dds.readers.intake.time.time_ns", lambda: now() + 2 * HOUR)
         assert reader.read(9) == [b"2"]
+
+
+def test_what_is_said_of_time_takes_no_place_of_the_last_samples(participant):
+    topic = Topic(participant, "topic", bytes)
+    reader, other = (DataReader(participant, topic, qos=Qos(Policy.History.KeepLast(2))) for _ in range(2))
+    settled(DataWriter(participant, topic, qos=lasts(SHORT)), b"brief")
+    settled(DataWriter(participant, topic), b"1", b"2")
+    wait_until(lambda: said(reader))
+    wait_until(lambda: other._source.log.pending >= 4)
+    assert reader.take(9) == other.read(9) == [b"1", b"2"]
+
+
+# --- clocks that are set
+
+class HostClock:
+    """What nodes take for the time: this process's, and `ahead_ns` more."""
+
+    def __init__(self):
+        self.ahead_ns = 0
+
+    def time_ns(self):
+        return time.time_ns() + self.ahead_ns
+
+
+@pytest.fixture
+def host_clock(monkeypatch):
+    clock = HostClock()
+    monkeypatch.setattr("spindle.topics.timing.time", clock)
+    return clock
+
+
+def test_what_a_wrong_clock_said_is_taken_back(participant, host_clock):
+    """The clock of the host was two hours ahead when its node began, as with a clock in the machine that has the local
+    time, and is set right."""
+    host_clock.ahead_ns = 2 * HOUR
+    topic = Topic(participant, "topic", bytes)
+    reader, writer = DataReader(participant, topic), DataWriter(participant, topic, qos=lasts(duration(minutes=1)))
+    settled(writer, b"1")
+    wait_until(lambda: said(reader) > time.time_ns() + HOUR and reader.read(9) == [])
+    host_clock.ahead_ns = 0
+    settled(writer, b"2")  # it is over when it comes, which has the time said anew
+    wait_until(lambda: said(reader) < time.time_ns() + HOUR)
+    settled(writer, b"3")
+    assert reader.take(9) == [b"3"]
+
+
+@pytest.mark.parametrize("seed", seeds(12, quick=3))
+def test_readers_agree_whenever_they_look_while_clocks_are_set(participant, host_clock, monkeypatch, seed):
+    """Goal: a reader that looked before what was said was taken back has what another one has that looks later.
+    Method: the clock jumps between three times; a sample that is over at once has the time said; who looks, and when,
+    is drawn."""
+    monkeypatch.setattr("spindle.topics.timing.AGAIN_S", 0.01)
+    rng = random.Random(seed)
+
+    def seen(reader):
+        return [one for one in reader.read(999) if one != b"brief"]
+
+    topic = Topic(participant, "topic", bytes, qos=Qos(Policy.History.KeepAll, Policy.Reliability.Reliable(LONG)))
+    depths = (Policy.History.KeepAll, Policy.History.KeepAll, Policy.History.KeepLast(100))
+    readers = [DataReader(participant, topic, qos=Qos(depth)) for depth in depths]
+    brief = DataWriter(participant, topic, qos=lasts(duration(milliseconds=1)))
+    writers = {hours: DataWriter(participant, topic, qos=lasts(int(hours * HOUR))) for hours in (0.5, 1.5, 2.5)}
+    alive, said_h = {}, 0.0  # sample -> hours that it counts; what was said last
+    for number in range(40):
+        what = rng.random()
+        if what < 0.8:
+            if what < 0.3:
+                host_clock.ahead_ns = rng.choice((0, HOUR, 2 * HOUR))
+                settled(brief, b"brief")
+            else:
+                hours = rng.choice(list(writers))
+                settled(writers[hours], sample := b"%d" % number)
+                if hours > said_h:
+                    alive[sample] = hours
+            hour, now_ns = host_clock.ahead_ns / HOUR, host_clock.time_ns()
+            comes = what < 0.3 and (not said_h or hour < said_h)  # else only if something is due
+            if comes or any(hours <= hour for hours in alive.values()):
+                wait_until(lambda now_ns=now_ns: abs(said(readers[0]) - now_ns) < HOUR // 4)
+                said_h = hour
+                alive = {sample: hours for sample, hours in alive.items() if hours > said_h}
+        else:
+            rng.choice(readers[1:]).read(rng.choice((1, 3, 999)))
+        assert seen(readers[0]) == list(alive)
+    assert [seen(reader) for reader in readers] == [list(alive)] * len(readers)

@@ -8,6 +8,7 @@ import itertools
 import json
 import pickle
 
+import numpy
 import pytest
 
 from dds import qos as q
@@ -114,10 +115,23 @@ def test_what_does_not_fit_is_refused():
         Policy.History.KeepLast(1).depth = 2
 
 
+@pytest.mark.parametrize("make", [
+    lambda: Policy.Lifespan(1.5), lambda: Policy.Deadline("1"), lambda: Policy.History.KeepLast(None),
+    lambda: Policy.ResourceLimits(max_instances=2.0), lambda: Policy.Liveliness.Automatic(1e9)])
+def test_numbers_are_whole(make):
+    with pytest.raises(TypeError, match=r"must be an int, not .*; durations are nanoseconds"):
+        make()
+
+
+def test_whole_numbers_of_any_kind_become_ints():
+    depth = Policy.History.KeepLast(numpy.int32(3)).depth
+    assert depth == 3 and type(depth) is int
+
+
 @pytest.mark.parametrize("data", [
     {"Durability": {}}, {"Durability": {"kind": "Sometimes"}}, {"Nonsense": {}}, {"History": {"kind": "KeepLast"}},
     {"History": {"kind": "KeepAll", "depth": 3}}, {"Userdata": {"data": "not base64!"}}, {"History": None},
-    {"DurabilityService": {"history": 3}}, {"__init__": {}}], ids=repr)
+    {"DurabilityService": {"history": 3}}, {"Lifespan": {"lifespan": 0.5}}, {"__init__": {}}], ids=repr)
 def test_dictionaries_that_describe_nothing(data):
     with pytest.raises(ValueError):
         Qos.fromdict(data)

@@ -112,7 +112,8 @@ def drawn(rng: random.Random, count: int, keys: int, large: int, kind: str) -> l
         now += rng.choice((0, 0, MS, 20 * MS, S))
         chance = rng.random()
         if chance < 0.1:
-            one = word(one.order[1], now - rng.choice((0, 0, 0, 50 * MS)), rng.choice((0, 0, 0, 5)))
+            now_ns = now + rng.choice((0, 0, 0, -50 * MS, 90 * S if rng.random() < 0.5 else 10 * S))
+            one = word(one.order[1], now_ns, rng.choice((0, 0, 0, 5)))
         elif chance < 0.2:
             key = rng.choice((one.key, 1 << 63 | rng.randrange(1 << 20)))
             one = dataclasses.replace(one, tag=rng.choice((ALONE, ALONE, ALONE_ENDS)), key=key, writer=one.writer or 1,

@@ -28,6 +28,7 @@ from spindle_core.timing import Timing
 from tests.spindle.topics.test_leases import Clock
 from tests.support import wait_until
 
+S = 1_000_000_000
 NOW_NS = 1_700_000_000_000_000_000
 WORD, TIMED = 5, 6
 TIMING = bytes({TIMED: TIMING_FOR, WORD: TIMING_WORD}.get(tag, 0) for tag in range(256))
@@ -57,6 +58,7 @@ class Node:
                  level: Level = Level.ATOMIC, readers: int = 1, writers: int = 1) -> None:
         self.loop, self.delivers, self.opens = Clock(), True, True
         self.words: list[int] = []
+        self.ahead_ns = 0  # of its clock
         self.opened = self.closed = 0
         self.local: Any = SimpleNamespace(
             timing=Timing(TIMING), log=None, member=True, readers_wanted=readers, writers_wanted=writers, writers=[],
@@ -84,8 +86,11 @@ class Node:
         self.local.timing.note(b"", WORD, 0, now_ns)
 
     def writes(self, span_s: float) -> None:
-        self.local.timing.note(int(span_s * 1e9).to_bytes(8, "little"), TIMED, 1, self.now_ns)
+        self.writes_at(self.now_ns, span_s)
         self.look()
+
+    def writes_at(self, source_ns: int, span_s: float) -> None:
+        self.local.timing.note(int(span_s * 1e9).to_bytes(8, "little"), TIMED, 1, source_ns)
 
     def look(self) -> None:
         async def call() -> None:
@@ -101,7 +106,7 @@ class Node:
 
     @property
     def now_ns(self) -> int:
-        return NOW_NS + int(self.loop.now * 1e9)
+        return NOW_NS + self.ahead_ns + int(self.loop.now * 1e9)
 
 
 @pytest.fixture
@@ -209,6 +214,78 @@ def test_a_clock_that_was_set_back_says_nothing_that_is_earlier(node: Any) -> No
     first.look()
     first.pass_time(0.1)
     assert all(one >= ahead for one in first.words)
+
+
+def test_what_a_clock_said_that_was_set_right_is_taken_back(node: Any) -> None:
+    first = node(1)
+    first.hears(first.now_ns + 3600 * S)
+    first.look()
+    first.pass_time(3)
+    assert first.words == []  # nothing asks for it
+    first.writes(1.0)
+    first.pass_time(0.05)
+    assert len(first.words) == 1 and 0 <= first.now_ns - first.words[0] < S // 10
+    first.writes(1.0)
+    first.pass_time(1.1)
+    assert len(first.words) == 2 and first.now_ns - first.words[1] < S // 10
+
+
+def test_what_is_taken_back_is_said_again_at_times(node: Any) -> None:
+    first = node(1)
+    first.delivers = False
+    first.hears(first.now_ns + 3600 * S)
+    first.writes(1.0)
+    first.pass_time(3)
+    assert 1 < len(first.words) <= 3 / AGAIN_S + 1 and max(first.words) < first.now_ns
+
+
+def test_a_clock_that_is_set_right_while_what_it_said_is_doubted_is_heard_of(node: Any) -> None:
+    """Goal: nothing rings for each message that is over as it comes, nor does one keep silent for ever."""
+    first = node(1)
+    first.ahead_ns = 3600 * S
+    first.hears(first.now_ns)
+    first.writes_at(first.now_ns - 3600 * S, 1.0)
+    first.look()
+    assert first.local.timing.doubted
+    first.pass_time(AGAIN_S / 2)
+    first.ahead_ns = 0
+    first.pass_time(AGAIN_S)
+    assert len(first.words) == 1 and first.words[0] <= first.now_ns and not first.local.timing.doubted
+    first.hears(first.now_ns + 3600 * S)
+    first.ahead_ns = 3600 * S
+    first.writes_at(first.now_ns - 3600 * S, 1.0)
+    first.look()
+    first.pass_time(2 * AGAIN_S)
+    assert not first.local.timing.doubted  # so the next message rings again
+    first.ahead_ns = 0
+    first.writes_at(first.now_ns, 1.0)
+    first.look()
+    first.pass_time(AGAIN_S)
+    assert len(first.words) == 2 and first.words[1] <= first.now_ns
+
+
+def test_who_is_not_the_first_takes_nothing_back(node: Any) -> None:
+    """And says nothing earlier, where it says something."""
+    second = node(2, senders=(1, 2))
+    second.hears(ahead := second.now_ns + 3600 * S)
+    second.writes(1.0)
+    second.pass_time(3)
+    assert second.words == []
+    second.local.timing.note((7200 * S).to_bytes(8, "little"), TIMED, 1, second.now_ns - 3601 * S)
+    second.pass_time(1.0)
+    second.local.timing.note((7201 * S).to_bytes(8, "little"), TIMED, 1, second.now_ns - 3600 * S)
+    second.look()
+    second.pass_time(1.0)
+    assert all(one >= ahead for one in second.words)
+
+
+def test_the_first_says_no_other_time_than_its_own_where_that_is_far_earlier(node: Any) -> None:
+    first = node(1)
+    first.local.timing.say(ahead := first.now_ns + 3600 * S)
+    over(first, 1.0)
+    first.look()
+    first.pass_time(0.1)
+    assert len(first.words) == 1 and first.words[0] < ahead - 3599 * S
 
 
 def test_a_clock_that_is_ahead_is_worth_one_warning(node: Any, caplog: pytest.LogCaptureFixture) -> None:
