@@ -66,8 +66,7 @@ class Entity:
         self._listener = listener
 
     def _enter(self, parent: Entity | None, qos: Qos, listener: Listener | None) -> None:
-        """Make this a real entity below `parent`. Raises DDSException if the parent is closed, DDSNodeLost in a child
-        after fork() of the process that made it."""
+        """Make this a real entity below `parent`. Raises DDSException if that is closed, or inherited by fork()."""
         if parent is not None:
             parent._check_exists()
             if parent._is_inherited:
@@ -90,8 +89,8 @@ class Entity:
         if parent is not None:
             self._runtime = parent._runtime
             with _ties:
-                parent._children_refs = [
-                    *(one for one in parent._children_refs if one() is not None), weakref.ref(self)]
+                living = (one for one in parent._children_refs if one() is not None)
+                parent._children_refs = [*living, weakref.ref(self)]
 
     # --- beginning
 

@@ -117,7 +117,8 @@ def test_the_full_recording_by_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["air_data_publisher.py", "alert_monitor.py", "primary_flight_display.py"])
+@pytest.mark.parametrize("script", ["air_data_publisher.py", "alert_monitor.py", "primary_flight_display.py",
+                                    "camera_publisher.py", "camera_viewer.py"])
 def test_without_a_daemon_one_line_says_so(programs: Start, script: str) -> None:
     """Goal: a newcomer's first mistake gets an answer. Method: no daemon in the test's runtime directory."""
     program = programs(script)
