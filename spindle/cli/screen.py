@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import click
+
 from spindle.cli.common import console, count_text, duration_text, interrupted_by_signals
 
 if TYPE_CHECKING:
@@ -117,6 +119,11 @@ def ends() -> Iterator[Callable[[float], bool]]:
 
         try:
             tty.setcbreak(fd)
+        except termios.error as error:
+            raise click.ClickException(
+                "this program runs in the background of its terminal, and nobody can bring it to the front any more: "
+                "start it anew, or take --once, which prints one measurement") from error
+        try:
             yield ended
         finally:
             with contextlib.suppress(termios.error):  # it has gone

@@ -141,6 +141,17 @@ def test_a_screen_that_is_stopped_gives_the_terminal_back(stand_in: StandInNode,
         assert terminal.ends(shell) == 0
 
 
+@pytest.mark.slow
+def test_a_screen_that_can_not_have_its_terminal_says_so(stand_in: StandInNode, terminal: Terminal) -> None:
+    """Goal: no internal error in the background of a shell that has ended. Method: a shell in a shell; it begins when
+    the inner one has gone."""
+    inner = "(while kill -0 $$; do sleep 0.01; done; exec $SPINDLE top) 2>&1 &"
+    with terminal.spawn_shell(f"sh -mc '{inner}'; read answer") as shell:
+        terminal.until(b"nobody can bring it to the front")
+        terminal.press(b"\n")
+        assert terminal.ends(shell) == 0
+
+
 def test_a_signal_that_comes_as_a_wait_begins_ends_it() -> None:
     """Its handler has run, or will with the next step of the interpreter, which is behind the wait."""
     with stopped_by_signals(lambda: None), ends() as ended:
