@@ -223,7 +223,7 @@ build/protoc/.stamp: | $(VENV)/.stamp-venv
 proto: build/protoc/.stamp  ## Regenerate *_pb2.py from the .proto files
 	@build/protoc/bin/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOS)
 
-reference: $(VENV)/.stamp-install  ## Rewrite the tables of docs/qos.md and docs/dds.md that are made from the code
+reference: setup  ## Rewrite the tables of docs/qos.md and docs/dds.md that are made from the code
 	@$(BIN)/python tools/dds_reference.py
 
 $(VENV)/.stamp-docs: $(VENV)/.stamp-install

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dds.entity import Entity, Participant, StatusCondition
-from dds.exceptions import DDSException
+from dds.exceptions import DDSException, forked
 from dds.filters.content import Content, Forgiving
 from dds.filters.expression import Expression
 from dds.filters.filtered_topic import bind, bound_expression, parameters_of
@@ -123,7 +123,7 @@ class QueryCondition(_Condition):
 
 
 class GuardCondition(Entity):
-    """Triggered while the program says so; set() may be called from any thread."""
+    """Triggered while the program says so; set() may be called from any thread of the process that made it."""
 
     def __init__(self, domain_participant: Participant) -> None:
         if not isinstance(domain_participant, Participant):
@@ -132,7 +132,10 @@ class GuardCondition(Entity):
         self._enter(domain_participant, Qos(), None)
 
     def set(self, triggered: bool) -> None:
+        """Raises DDSNodeLost in a child after fork(), whose parent would hear nothing of it."""
         self._check_open()
+        if self._is_inherited:
+            raise forked(self)
         self._value = bool(triggered)
         if triggered:
             self._wake_watchers()
@@ -180,9 +183,11 @@ class WaitSet(Entity):
     def attach(self, entity: Entity) -> None:
         """Wait for `entity` too: a condition, or an entity with statuses. Twice is once.
 
-        Raises DDSException (BAD_PARAMETER) for what is no entity, and for a wait set.
+        Raises DDSException (BAD_PARAMETER) for what is no entity, and for a wait set; DDSNodeLost in a child after
+        fork().
         """
         self._check_open()
+        self._check_not_inherited()
         if not isinstance(entity, Entity):
             raise DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, f"{entity!r} can't be attached to a WaitSet")
         entity = entity._real()
@@ -198,8 +203,10 @@ class WaitSet(Entity):
         self._waker.ring()
 
     def detach(self, entity: Entity) -> None:
-        """Don't wait for `entity` any more. Nothing happens if it isn't attached."""
+        """Don't wait for `entity` any more. Nothing happens if it isn't attached. DDSNodeLost in a child after fork().
+        """
         self._check_open()
+        self._check_not_inherited()
         with self._lock:
             before = self._attached
             self._attached = tuple(one for one in before if one is not entity)
@@ -242,8 +249,9 @@ class WaitSet(Entity):
         return [(one, 0) for one in self.get_entities()]
 
     def set_trigger(self, value: bool) -> None:
-        """Trigger the wait set itself, until this is taken back."""
+        """Trigger the wait set itself, until this is taken back. DDSNodeLost in a child after fork()."""
         self._check_open()
+        self._check_not_inherited()
         self._value = bool(value)
         if value:
             self._waker.ring()
@@ -291,12 +299,13 @@ class WaitSet(Entity):
     def wait(self, timeout: int) -> int:
         """How many of the attached are triggered, as soon as one is; 0 after `timeout` ns.
 
-        Raises DDSNodeLost if the node goes meanwhile, DDSException (PRECONDITION_NOT_MET) if somebody else waits here
-        already. DDS 1.4, 2.2.2.1.6.3.
+        Raises DDSNodeLost if the node goes meanwhile, and in a child after fork(); DDSException (PRECONDITION_NOT_MET)
+        if somebody else waits here already. DDS 1.4, 2.2.2.1.6.3.
         """
         return self._wait(Deadline(timeout))
 
     def _wait(self, deadline: Deadline) -> int:
+        self._check_not_inherited()
         with self._one_waits():
             while True:
                 count = self._look()
@@ -312,6 +321,12 @@ class WaitSet(Entity):
                 for fd in wait_readable([self._waker.fd, *readers], left_s):
                     if fd in readers:
                         readers[fd]._source.clear(self._waker)
+
+    def _check_not_inherited(self) -> None:
+        """In a child after fork() the waker is its parent's, too: whoever cleared it there would take its rings. Nobody
+        there rings it, and the parent's threads may have held the locks. Raises DDSNodeLost."""
+        if self._is_inherited:
+            raise forked(self)
 
     def _one_waits(self) -> Taking:
         """One rings for one: a second one might sleep for ever, and is refused (PRECONDITION_NOT_MET)."""

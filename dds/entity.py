@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from dds.exceptions import DDSException, closed, not_enabled, translate
+from dds.exceptions import DDSException, closed, forked, not_enabled, translate
 from dds.listener import CALLBACKS, Listener
 from dds.matching.announcing import encode_qos, handle_of
 from dds.matching.matching import Runtime
@@ -66,9 +66,11 @@ class Entity:
         self._listener = listener
 
     def _enter(self, parent: Entity | None, qos: Qos, listener: Listener | None) -> None:
-        """Make this a real entity below `parent`. Raises DDSException if the parent is closed."""
+        """Make this a real entity below `parent`. Raises DDSException if that is closed, or inherited by fork()."""
         if parent is not None:
             parent._check_exists()
+            if parent._is_inherited:
+                raise forked(parent)
             self._enabled = not self._has_factory or (parent._enabled and policies.autoenables(parent._qos))
         self._ref = next(_refs)
         self._parent = parent
@@ -87,8 +89,8 @@ class Entity:
         if parent is not None:
             self._runtime = parent._runtime
             with _ties:
-                parent._children_refs = [
-                    *(one for one in parent._children_refs if one() is not None), weakref.ref(self)]
+                living = (one for one in parent._children_refs if one() is not None)
+                parent._children_refs = [*living, weakref.ref(self)]
 
     # --- beginning
 

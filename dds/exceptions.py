@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from spindle.errors import give_way
+from spindle.errors import give_way, shortage
 
 
 class DDSException(Exception):
@@ -123,6 +123,9 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
     if isinstance(error, DDSException):
         return error
     give_way(error)
+    short = shortage(error, doing or "this")
+    if short is not None and short is not error:
+        return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, str(short))
     name = type(error).__name__
     said = str(error) or name
     text = said if not doing or said.startswith(doing) else f"{doing}: {said}"
@@ -136,7 +139,7 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
         return DDSSampleTooLarge(text)
     if name == "TopicMismatch":
         return DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY, text)
-    if name == "TopicLimit":
+    if name in ("TopicLimit", "NoResources"):
         return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, text)
     if isinstance(error, ValueError):
         return DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, text)

@@ -25,11 +25,11 @@ def main() -> int:
     output = Output(options.json)
     replay = replay_of(options)
     on_end_signals(replay.stop)
+    replay.prepare()
 
     participant = participant_of(options)
     strength = Qos(Policy.OwnershipStrength(options.strength))
     writer = DataWriter(participant, air_data_topic(participant), qos=IN_ORDER + strength)
-    replay.prepare()
     output.event("ready", "publishing air data")
     count = 0
     for row, due_ns in replay:

@@ -20,10 +20,10 @@ def main() -> int:
     output = Output(options.json)
     replay = replay_of(options)
     on_end_signals(replay.stop)
+    replay.prepare()
 
     participant = participant_of(options)
     writer = DataWriter(participant, attitude_topic(participant), qos=IN_ORDER)
-    replay.prepare()
     output.event("ready", "publishing attitude and position")
     count = 0
     for row, due_ns in replay:

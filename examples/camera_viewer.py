@@ -10,11 +10,12 @@ import time
 
 import numpy as np
 from camera import frames
+from programs import run
 
 import dds
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=0, help="frames to look at; 0 = for ever")
     parser.add_argument("--last", type=int, default=-1, help="number of the frame after which to end; -1 = none")
@@ -29,8 +30,11 @@ def main() -> None:
         size = frame.pixels.nbytes
         print(f"frame {frame.number}  bar at {bar}  {size} bytes in place  {age_ms:.1f} ms old", flush=True)
         if seen == options.count or frame.number == options.last:
-            break
+            return 0
+    if options.count or options.last >= 0:
+        raise TimeoutError("no frame came for a minute: does a camera run?")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -14,12 +14,14 @@ Rules:
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import gzip
 import io
 import json
 import math
 import statistics
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -101,13 +103,23 @@ def open_text(path: Path) -> IO[str]:
     return io.TextIOWrapper(stream, encoding="utf-8", newline="")
 
 
+@contextlib.contextmanager
+def readable_text(path: Path) -> Iterator[IO[str]]:
+    """The same, for a `with` in which it is read: raises FlightDataError if it isn't text, or its end is missing."""
+    with open_text(path) as stream:
+        try:
+            yield stream
+        except (UnicodeDecodeError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise FlightDataError(f"{path}: expected text, plain or compressed by gzip, to its end ({error})") from None
+
+
 def read_frames(path: Path) -> Iterator[dict[str, Any]]:
     """The recording's frames, one dictionary each, in the order they were heard.
 
     Raises FlightDataError, with the line's number, if one is not a JSON object with a `timestamp`, or time runs back.
     """
     time_before = -math.inf
-    with open_text(path) as stream:
+    with readable_text(path) as stream:
         for number, line in enumerate(stream, 1):
             try:
                 frame = json.loads(line)
@@ -232,7 +244,7 @@ def _cell(column: str, value: float | str) -> str:
 
 def read_table(path: Path = TABLE_PATH) -> Iterator[FlightRow]:
     """The rows of a table made by write_table. Raises FlightDataError if the columns differ or a cell is no number."""
-    with open_text(path) as stream:
+    with readable_text(path) as stream:
         reader = csv.reader(stream)
         header = next(reader, [])
         if tuple(header) != COLUMNS:

@@ -33,7 +33,7 @@ from flight_data import FlightRow
 from flight_state import FlightState
 from pfd_screen import HEIGHT, WIDTH, AlertLine, FeedStatus, line_of, render, view_of
 from programs import on_end_signals, parser_for, participant_of, replay_of, replay_options, run
-from text_screen import ENTER, LEAVE
+from text_screen import ENTER, LEAVE, stop, stops
 
 from dds.core import InstanceState
 from dds.sub import DataReader
@@ -135,11 +135,17 @@ def fits_terminal() -> bool:
 
 def draw(source: Source, stopped: threading.Event) -> None:
     """Redraws until stopped; what was on the terminal comes back."""
+    to_stop = stops()
     sys.stdout.write(ENTER)
     try:
         due = time.monotonic()
         more = True
         while more and not stopped.is_set():
+            if to_stop():
+                sys.stdout.write(LEAVE)
+                sys.stdout.flush()
+                stop()
+                sys.stdout.write(ENTER)
             more = source.collect()
             sys.stdout.write(render(view_of(source.state, source.alerts(), source.status)).to_ansi())
             sys.stdout.flush()

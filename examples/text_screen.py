@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Callable
 from typing import NamedTuple
 
 BLACK, WHITE, GREY, DARK = 16, 231, 245, 236
@@ -11,6 +14,29 @@ HOME = "\x1b[H"
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[2J"
 """Alternate screen, cursor hidden: what was on the terminal comes back on LEAVE."""
 LEAVE = "\x1b[?25h\x1b[?1049l"
+
+
+def stops() -> Callable[[], bool]:
+    """From now on Ctrl-Z stops nothing by itself: what this gives says, once for each, that it was pressed, and who
+    fills the terminal leaves it and calls stop(). Where it was ignored before it stays so."""
+    came: list[int] = []
+
+    def asked() -> bool:
+        found = bool(came)
+        came.clear()
+        return found
+
+    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+        signal.signal(signal.SIGTSTP, lambda number, _: came.append(number))
+    return asked
+
+
+def stop() -> None:
+    """Stops this process as Ctrl-Z does; returns when it is continued."""
+    before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    # To this thread: one sent to the process may reach another thread, and this one run on for a moment.
+    signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+    signal.signal(signal.SIGTSTP, before)
 
 
 class Cell(NamedTuple):

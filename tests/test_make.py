@@ -71,6 +71,11 @@ def test_what_only_development_needs_is_built_when_a_target_needs_it(environment
     assert environment.make("setup") == []
 
 
+def test_what_imports_the_core_has_it_built_first(environment: Environment) -> None:
+    """The tables of the documents come from the code: as the first target of a clone this ended with a traceback."""
+    assert environment.make("reference") == [BUILD, "tools/dds_reference.py"]
+
+
 def test_ext_builds_all_and_leaves_nothing_to_the_others(environment: Environment) -> None:
     assert environment.make("ext") == [BUILD_ALL]
     assert environment.make("lab") == []

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 from dds.contracts import ABell, ACondition, AReader
-from dds.exceptions import closed
+from dds.exceptions import closed, translate
 from dds.waiting.wake import Deadline, Waker
 from spindle.locks import Taking
 
@@ -38,12 +38,16 @@ class AWaitSet(Protocol):
     def _readers(self) -> Sequence[AReader]:
         """Those whose samples decide that."""
 
+    def _check_not_inherited(self) -> None:
+        """DDSNodeLost in a child after fork()."""
+
     def _one_waits(self) -> Taking:
         """For the time of a wait; refused with a DDSException if somebody else waits there."""
 
 
 class LoopWait:
-    """Lets the running loop watch some readers and a waker. `wait()` any number of times, then `close()`."""
+    """Lets the running loop watch some readers and a waker. `wait()` any number of times, then `close()`. Making one
+    raises DDSException (OUT_OF_RESOURCES) where there are no descriptors left."""
 
     def __init__(self, readers: Iterable[AReader], waker: Waker) -> None:
         self._fds: list[int] = []
@@ -58,8 +62,10 @@ class LoopWait:
                     # A duplicate of our own: the loop takes each descriptor once, and others may wait for this reader.
                     self._add(os.dup(self.bell.fileno()), self._rung, reader)
             self._add(os.dup(waker.fd), self._woken)
-        except BaseException:  # there is no descriptor left, say: the loop must not go on watching half of them
+        except BaseException as error:  # the loop must not go on watching half of them
             self.close()
+            if isinstance(error, OSError):
+                raise translate(error, "a wait") from error  # there is no descriptor left
             raise
 
     def _add(self, fd: int, callback: Any, *args: Any) -> None:
@@ -135,6 +141,7 @@ async def iterate(reader: AReaderOfSamples, condition: ACondition | None, timeou
 
 async def wait_waitset(waitset: AWaitSet, timeout: int | None) -> int:
     """WaitSet.wait in the running loop."""
+    waitset._check_not_inherited()
     deadline = Deadline(timeout)
     with waitset._one_waits():
         while True:

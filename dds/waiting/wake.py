@@ -19,6 +19,8 @@ import warnings
 import weakref
 from collections.abc import Iterable
 
+from dds.exceptions import translate
+
 HARDLY_MEANT_NS = 1000  # no wait can be so short that one below this is of use
 _exiting = False
 
@@ -37,12 +39,16 @@ def park() -> None:
 
 
 class Waker:
-    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten."""
+    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten. Making one raises
+    DDSException (OUT_OF_RESOURCES) where there are no descriptors left."""
 
     __slots__ = ("__weakref__", "fd")
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as error:
+            raise translate(error, "a wait") from error
 
     def ring(self) -> None:
         if self.fd >= 0:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
+import select
+import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -191,20 +195,41 @@ def source(messages: tuple[str, ...], files: tuple[Path, ...], whole: bool, as_h
         given = [unhexed(one, n) for n, one in enumerate(raw, 1)] if as_hex else raw
         return iter([given + [path.read_bytes() for path in files]])
     if whole:
-        return iter([[sys.stdin.buffer.read()]])
+        return iter([[_from_stdin(lambda stdin: stdin.read())]])
     return ([unhexed(line, n) if as_hex else line for n, line in batch] for batch in _numbered(stdin_lines()))
 
 
 def stdin_lines() -> Iterator[list[bytes]]:
     """The lines of stdin without their ends, all that are there at a time."""
     rest = b""
-    stdin = cast("io.BufferedReader", sys.stdin.buffer)
-    while chunk := stdin.read1(CHUNK_BYTES):
+    while chunk := _from_stdin(lambda stdin: stdin.read1(CHUNK_BYTES)):
         *lines, rest = (rest + chunk).split(b"\n")
         if lines:
             yield [line.removesuffix(b"\r") for line in lines]
     if rest:
         yield [rest]
+
+
+def _from_stdin(read: Callable[[io.BufferedReader], bytes]) -> bytes:
+    """What read(standard input) gives; nothing where it was a terminal that has gone. Raises ClickException that says
+    why it can't be read."""
+    try:
+        return read(cast("io.BufferedReader", sys.stdin.buffer))
+    except OSError as error:
+        why = error.strerror or str(error)
+        if error.errno == errno.EIO and stat.S_ISCHR(os.fstat(sys.stdin.fileno()).st_mode):
+            if _has_gone(sys.stdin.fileno()):  # most programs that read then are told of the end, a few of this error
+                return b""
+            why = ("it is a terminal that another program reads, as this one runs in the background; give messages as "
+                   "arguments, or by a file or a pipe")
+        raise click.ClickException(f"standard input can't be read: {why}") from None
+
+
+def _has_gone(terminal: int) -> bool:
+    """isatty() may still say yes."""
+    poller = select.poll()
+    poller.register(terminal, 0)
+    return bool(poller.poll(0))
 
 
 def _numbered(batches: Iterator[list[bytes]]) -> Iterator[list[tuple[int, bytes]]]:

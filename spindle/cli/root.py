@@ -220,7 +220,8 @@ def run(args: list[str]) -> int:
         return end.exit_code
     except click.UsageError as error:
         where = error.ctx.command_path if error.ctx else "spindle"
-        return _fail(f"{error.format_message()}\n(`{where} --help` explains the command)", EXIT_USAGE)
+        what = f"{_of_environment(error)}{error.format_message()}"
+        return _fail(f"{what}\n(`{where} --help` explains the command)", EXIT_USAGE)
     except click.ClickException as error:
         return _fail(error.format_message(), error.exit_code)
     except (KeyboardInterrupt, click.Abort):
@@ -238,6 +239,15 @@ def run(args: list[str]) -> int:
             traceback.print_exc()
         return _fail(*_explained(error))
     return result if isinstance(result, int) else 0
+
+
+def _of_environment(error: click.UsageError) -> str:
+    """What a message about an option begins with that nobody has typed."""
+    option, context = getattr(error, "param", None), error.ctx
+    if option is None or context is None or not isinstance(option.envvar, str) or not option.name:
+        return ""
+    given = context.get_parameter_source(option.name) is click.core.ParameterSource.ENVIRONMENT
+    return f"${option.envvar}: " if given else ""
 
 
 def _invoke(args: list[str]) -> Any:

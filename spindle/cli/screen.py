@@ -7,9 +7,12 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
+
+import click
 
 from spindle.cli.common import console, count_text, duration_text, interrupted_by_signals
 
@@ -24,15 +27,51 @@ ESCAPE = b"\x1b"  # alone: arrow keys, and wheels of mice, send it with more beh
 
 
 def watch(interval: float, look: Callable[[], None], screen: Callable[[], RenderableType]) -> int:
-    """Looks every `interval` seconds and shows what `screen` gives, until q; the exit code."""
-    with interrupted_by_signals() as asked, ends() as ended, shower() as show:
+    """Looks every `interval` seconds and shows what `screen` gives, until q; the exit code. Ctrl-Z gives the terminal
+    back as it was, and `fg` fills it again."""
+    with interrupted_by_signals() as asked, _stops() as to_stop:
         due = time.monotonic()
         while True:
-            look()
-            show(screen())
-            due = max(due + interval, time.monotonic())
-            if asked() or ended(due):
-                return 0
+            with ends() as ended, shower() as show:
+                while not to_stop():
+                    look()
+                    show(screen())
+                    due = max(due + interval, time.monotonic())
+                    if asked() or ended(due):
+                        return 0
+            _stop()
+
+
+@contextlib.contextmanager
+def _stops() -> Iterator[Callable[[], bool]]:
+    """A function that says, once for each, whether Ctrl-Z was pressed (SIGTSTP), which stops nothing by itself
+    meanwhile: what has filled the terminal gives it back first. Where it was ignored before, as by shells that can't
+    continue what is stopped, it stays so."""
+    came: list[int] = []
+    if signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL:
+        yield lambda: False
+        return
+
+    def asked() -> bool:
+        found = bool(came)
+        came.clear()
+        return found
+
+    signal.signal(signal.SIGTSTP, lambda number, _: came.append(number))
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+
+
+def _stop() -> None:
+    """Stop this process as Ctrl-Z does; returns when it is continued."""
+    before = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+    try:
+        # To this thread: one sent to the process may reach another thread, and this one run on for a moment.
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+    finally:
+        signal.signal(signal.SIGTSTP, before)
 
 
 @contextlib.contextmanager
@@ -80,6 +119,11 @@ def ends() -> Iterator[Callable[[float], bool]]:
 
         try:
             tty.setcbreak(fd)
+        except termios.error as error:
+            raise click.ClickException(
+                "this program runs in the background of its terminal, and nobody can bring it to the front any more: "
+                "start it anew, or take --once, which prints one measurement") from error
+        try:
             yield ended
         finally:
             with contextlib.suppress(termios.error):  # it has gone

@@ -117,17 +117,19 @@ class EmbeddedNode:
     # --- on the node's thread
 
     def _run(self) -> None:
-        from spindle.service.daemon import new_loop
-
-        loop = new_loop()
+        loop: asyncio.AbstractEventLoop | None = None
         try:
+            from spindle.service.daemon import new_loop
+
+            loop = new_loop()
             loop.run_until_complete(self._live())
-        except BaseException as error:
+        except BaseException as error:  # of importing, too, which takes descriptors
             self._error = error
         finally:
             self._loop = None
             self._ready.set()
-            loop.close()
+            if loop is not None:
+                loop.close()
 
     async def _live(self) -> None:
         import asyncio

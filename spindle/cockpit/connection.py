@@ -14,7 +14,7 @@ import logging
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from spindle.cockpit import picture
 from spindle.cockpit.sampling import Feed, Source
@@ -49,6 +49,10 @@ class Server(Protocol):
     sampling: Sampling
     actions: Actions
     refusal_pause_s: float
+
+    @property
+    def is_full(self) -> bool:
+        """No more browsers may look."""
 
     def about(self) -> dict[str, Any]:
         """What everybody is told at first."""
@@ -106,6 +110,11 @@ class Connection:
     def transport(self) -> asyncio.Transport | None:
         return self._request.transport
 
+    @property
+    def is_cut(self) -> bool:
+        """True once its connection has ended, though what served it may not have."""
+        return self.transport is None or self.transport.is_closing()
+
     def tell(self) -> None:
         """There is something new."""
         self._news.set()
@@ -119,7 +128,7 @@ class Connection:
         """Until it ends."""
         sender: asyncio.Task[None] | None = None
         try:
-            self._viewer = await self._hello()
+            await self._hello()
             if self._viewer is None:
                 return
             LOG.info("%s looks", self.who)
@@ -138,14 +147,15 @@ class Connection:
                 sender.cancel()
                 await asyncio.wait({sender})  # one that nobody holds is destroyed where it waits, and the log says so
 
-    async def _hello(self) -> Viewer | None:
+    async def _hello(self) -> None:
+        """It is known then, or has been told why not."""
         try:
             message = await within(HELLO_TIMEOUT_S, self._socket.receive())
         except asyncio.TimeoutError:
             self.cut()
-            return None
+            return
         if message.type is not WSMsgType.TEXT:
-            return None
+            return
         transport = self._request.transport
         certificate = transport.get_extra_info("peercert") if transport is not None else None
         try:
@@ -155,11 +165,14 @@ class Connection:
             await asyncio.sleep(self._cockpit.refusal_pause_s)
             await self._send(json.dumps({"type": "refused", "text": str(error)}))
             await self._socket.close(code=4401, message=b"refused")
-            return None
+            return
+        if self._cockpit.is_full:  # others who came at the same time have said hello before
+            await self._socket.close(code=WSCloseCode.TRY_AGAIN_LATER, message=b"too many pages look already")
+            return
+        self._viewer = viewer
         await self._send(json.dumps({
             "type": "welcome", "viewer": viewer.name, "acts": viewer.acts, "records": self._cockpit.actions.records,
             **self._cockpit.about()}))
-        return viewer
 
     # --- what it asks for
 

@@ -165,6 +165,10 @@ class Cockpit:
             return viewer.may_see(self.config, entry["topic"])
         return not entry.get("log")
 
+    @property
+    def is_full(self) -> bool:
+        return sum(one.is_known for one in self._connections) >= BROWSERS_MAX
+
     def about(self) -> dict[str, Any]:
         from spindle_core.counters import COUNTER_HELP, COUNTER_NAMES
         from spindle_core.delivery import LATENCY_LIMITS_NS
@@ -196,10 +200,10 @@ class Cockpit:
         return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        strangers = [one for one in self._connections if not one.is_known]
+        strangers = [one for one in self._connections if not one.is_known and not one.is_cut]
         if len(strangers) >= STRANGERS_MAX:
             strangers[0].cut()
-        if len(self._connections) - len(strangers) >= BROWSERS_MAX:
+        if self.is_full:
             return web.Response(status=503, text=f"{BROWSERS_MAX} pages look already\n", headers=HEADERS)
         socket_ = web.WebSocketResponse(
             heartbeat=HEARTBEAT_S, max_msg_size=MESSAGE_BYTES_MAX, compress=False, timeout=2.0)

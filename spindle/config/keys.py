@@ -77,8 +77,17 @@ def checked(key: Key, value: Any) -> Any:
 
 
 def refusal(key: Key, value: Any) -> ConfigError:
-    shown = f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
-    return ConfigError(f"{key.where} = {shown}: must be {key.range_text()}")
+    return ConfigError(f"{key.where} = {shown(value)}: must be {key.range_text()}")
+
+
+def shown(value: Any) -> str:
+    """A value as its file has it, on one line of a terminal."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    if not text.isprintable():
+        return repr(text)
+    return f'"{text}"' if isinstance(value, str) else text
 
 
 def is_int(value: Any) -> bool:
@@ -131,7 +140,11 @@ def _check_path(key: Key, value: Any) -> Path | None:
         return None
     if not isinstance(value, (str, os.PathLike)) or not os.fspath(value) or "\0" in str(os.fspath(value)):
         raise refusal(key, value)
-    return Path(value).expanduser()
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise ConfigError(f"{key.where} = {shown(str(value))}: this host knows no home directory of "
+                          f"{Path(value).parts[0]}; write the whole path") from None
 
 
 def _check_ints(key: Key, value: Any) -> tuple[int, ...]:
@@ -141,7 +154,7 @@ def _check_ints(key: Key, value: Any) -> tuple[int, ...]:
 
 
 def _check_strs(key: Key, value: Any) -> tuple[str, ...]:
-    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) and v for v in value):
+    if not isinstance(value, (list, tuple)) or not all(isinstance(v, str) and v and v.isprintable() for v in value):
         raise refusal(key, value)
     return tuple(value)
 
@@ -153,7 +166,7 @@ def _check_address(key: Key, value: Any) -> str | None:
         value = f":{value}"
     host, port = split_address(value) if isinstance(value, str) else ("", -1)
     if not 0 <= port <= 65535:
-        raise ConfigError(f'{key.where} = "{value}": must be "host:port": a name or address, and a port of '
+        raise ConfigError(f'{key.where} = {shown(str(value))}: must be "host:port": a name or address, and a port of '
                           "0 to 65535")
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -172,7 +185,7 @@ def with_port(key: Key, address: str) -> str:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.]+\]|[^\s:\[\]]+)(?::([0-9]{1,5}))?", address)
     port = int(match[2] or DEFAULT_PORT) if match else 0
     if match is None or not 0 < port <= 65535 or split_address(f"{match[1]}:{port}")[1] < 0:
-        raise ConfigError(f'{key.where}: "{address}" must be "host:port" or "host", an IPv6 address in brackets')
+        raise ConfigError(f'{key.where}: {shown(address)} must be "host:port" or "host", an IPv6 address in brackets')
     return f"{match[1]}:{port}"
 
 
@@ -231,7 +244,7 @@ def _may_be_host(name: str) -> bool:
 
 def parse_size(text: str) -> int | None:
     """Bytes in "8 MiB", "64KiB", "1.5 MB" or "4096"; None if it isn't a size."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmg]i?b|b)?\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmg]i?b|b)?\s*", text, re.IGNORECASE)
     if not match:
         return None
     size = float(match[1]) * SIZE_UNITS[(match[2] or "b").lower()]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spindle.config.keys import Key
+from spindle.config.keys import Key, checked
 from spindle.config.settings import NodeConfig
 from spindle.config.users import AccessRule
 from spindle.errors import ConfigError
@@ -90,7 +90,8 @@ def parse_toml(text: str, source: str) -> dict[str, Any]:
 
 
 def settings_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """TOML tables to keyword arguments of NodeConfig, not yet checked; refuses what NodeConfig does not have."""
+    """TOML tables to keyword arguments of NodeConfig, each value checked alone, also one that something stronger
+    replaces later: it would count the day that this goes. Refuses what NodeConfig does not have."""
     table = {(key.section, key.name): (field, key) for field, key, _ in keys()}
     sections = list(dict.fromkeys(section for section, _ in table))
     values: dict[str, Any] = {}
@@ -103,7 +104,7 @@ def settings_of(data: Mapping[str, Any]) -> dict[str, Any]:
             if (section, name) not in table:
                 raise ConfigError(f"[{section}] {name}: unknown key{_suggest_key(section, name, table)}")
             field, key = table[section, name]
-            values[field] = _rules_of(value) if key.kind == "rules" else value
+            values[field] = _rules_of(value) if key.kind == "rules" else checked(key, value)
     return values
 
 

@@ -38,7 +38,7 @@ class AccessRule:
 
     def __post_init__(self) -> None:
         for name in ("user", "group", "application"):
-            if not isinstance(getattr(self, name), str):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).isprintable():
                 raise ConfigError(f"[[access.rules]] {name} = {getattr(self, name)!r}: must be a name")
         given = [bool(self.user), self.uid is not None, bool(self.group), self.gid is not None,
                  bool(self.application)]
@@ -129,7 +129,7 @@ def _asked(kind: str, name: str) -> int | None:
 
     try:
         return pwd.getpwnam(name).pw_uid if kind == "user" else grp.getgrnam(name).gr_gid
-    except KeyError:
+    except (KeyError, ValueError):  # ValueError: what no name can be, "a\0", say
         return None
 
 

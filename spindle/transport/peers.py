@@ -168,8 +168,8 @@ class Peers:
             return None
         elif self.me.endpoint:
             holder += f" at {self.me.endpoint}"
-        return NodeIdTaken(f"node id {opening.node_id} is taken by {holder}; choose another [node] id, or 0 for the "
-                           "lowest free one")
+        free = "" if self._config.contacts else ", or 0 for the lowest free one"  # where contacts are, each has its own
+        return NodeIdTaken(f"node id {opening.node_id} is taken by {holder}; choose another [node] id{free}")
 
     def _address_of(self, peer: Peer) -> str:
         """Where a node on another host can be reached, for people; the other end of its connection, if it is no member:

@@ -5,6 +5,7 @@ Goal: no child waits for a thread that it hasn't got, and none ends what its par
 another thread has the lock that would be needed, as it may; an alarm ends a child that hangs.
 """
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -13,10 +14,11 @@ import threading
 import pytest
 
 import dds.entity
-from dds import DataReader, DataWriter, DDSNodeLost, DomainParticipant, Topic, WaitSet, duration
+from dds import DataReader, DataWriter, DDSNodeLost, DomainParticipant, GuardCondition, Topic, WaitSet, duration
 from dds.nodes import ways
 from dds.replicated import Replica
 from dds.rpc import Server
+from dds.waiting.wake import wait_readable
 from tests.dds.replicated.objects import Ledger
 from tests.dds.rpc.test_rpc import Pumps
 from tests.dds.test_sub import LONG
@@ -127,3 +129,35 @@ def test_a_server_tells_a_child_at_once(participant) -> None:
         with held(server._lock):
             in_child(serve)
         assert not server.wait(duration(milliseconds=1))
+
+
+def test_a_wait_set_tells_a_child_at_once(participant) -> None:
+    """Goal: a child doesn't wait for what nobody there rings, takes no ring of its parent's, and waits for no lock of
+    its threads. It slept for the whole timeout, and the parent then for ever."""
+    waits, guard = WaitSet(participant), GuardCondition(participant)
+    waits.attach(guard)
+
+    def wait() -> None:
+        for one in (lambda: waits.wait(LONG), lambda: waits.wait_until(0), lambda: asyncio.run(waits.wait_async(LONG)),
+                    lambda: waits.attach(participant), lambda: waits.detach(guard), lambda: waits.set_trigger(True),
+                    lambda: guard.set(True)):
+            with pytest.raises(DDSNodeLost, match=r"was made before fork\(\)"):
+                one()
+
+    waits._waker.ring()
+    with held(waits._lock, waits._waits):
+        in_child(wait)
+    assert wait_readable([waits._waker.fd], 0)
+    guard.set(True)
+    assert waits.wait(LONG) == 1
+
+
+@pytest.mark.parametrize("make", [WaitSet, GuardCondition, lambda p: Topic(p, "of a child", bytes), dds.Subscriber],
+                         ids=["wait set", "guard", "topic", "subscriber"])
+def test_nothing_is_made_in_what_is_the_parents(participant, make) -> None:
+    """Goal: a child hears that at once, not when what it made does nothing."""
+    def in_vain() -> None:
+        with pytest.raises(DDSNodeLost, match=r"DomainParticipant.* was made before fork\(\)"):
+            make(participant)
+
+    in_child(in_vain)

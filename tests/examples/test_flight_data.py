@@ -100,6 +100,16 @@ def test_a_bad_recording_is_refused_with_the_line(tmp_path: Path, text: str, wor
         plausible_frames(path)
 
 
+def test_what_is_no_text_or_has_no_end_is_refused(tmp_path: Path) -> None:
+    """Goal: a recording whose copying was broken off is named, as is a file of another kind."""
+    path = tmp_path / "bad.jsonl.gz"
+    packed = gzip.compress(b'{"timestamp": 1}\n' * 1000)
+    for data in (packed[:-10], packed[:20] + b"x" * 20, b"\x7fELF\xd0", packed[:12]):
+        path.write_bytes(data)
+        with pytest.raises(FlightDataError, match=r"bad\.jsonl\.gz: expected text"):
+            plausible_frames(path)
+
+
 def test_a_bad_table_is_refused_with_the_line(tmp_path: Path) -> None:
     """Goal: wrong columns and wrong cells are named. Method: a table with each."""
     path = tmp_path / "bad.csv"

@@ -117,7 +117,8 @@ def test_the_full_recording_by_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("script", ["air_data_publisher.py", "alert_monitor.py", "primary_flight_display.py"])
+@pytest.mark.parametrize("script", ["air_data_publisher.py", "alert_monitor.py", "primary_flight_display.py",
+                                    "camera_publisher.py", "camera_viewer.py"])
 def test_without_a_daemon_one_line_says_so(programs: Start, script: str) -> None:
     """Goal: a newcomer's first mistake gets an answer. Method: no daemon in the test's runtime directory."""
     program = programs(script)
@@ -132,6 +133,15 @@ def test_a_bad_option_is_refused(programs: Start) -> None:
     program = programs("air_data_publisher.py", "--speed", "0")
     assert program.wait() == 1
     assert "speed must be a positive number" in program.lines[0]
+
+
+@pytest.mark.slow
+def test_a_start_behind_the_end_is_refused(programs: Start) -> None:
+    """It said `0 samples published`, and ended with 0."""
+    for script in ("air_data_publisher.py", "attitude_publisher.py"):
+        program = programs(script, "--start", "99999999")
+        assert program.wait() == 1
+        assert "ends in its second 4777.75" in program.lines[-1]
 
 
 @pytest.mark.slow
@@ -167,6 +177,52 @@ def test_the_display_draws_on_a_terminal_and_gives_it_back() -> None:
     assert text.startswith("\x1b[?1049h") and text.rstrip().endswith("\x1b[?1049l")
     assert text.count("\x1b[H") >= 2, "frames: many a second where there is a processor for them"
     assert "AFR34ZG" in text and "FPA -" in text
+
+
+@pytest.mark.slow
+def test_a_display_that_is_stopped_gives_the_terminal_back() -> None:
+    """Goal: Ctrl-Z leaves the other screen, and fg fills it again. Method: a shell with job control."""
+    def begin() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    primary, secondary = pty.openpty()
+    fcntl.ioctl(secondary, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    display = f"{sys.executable} {EXAMPLES / 'primary_flight_display.py'} --offline --start 3580"
+    process = subprocess.Popen(
+        ["sh", "-mc", f'{display}; echo "stopped: $?"; read answer; fg; echo "ended: $?"'],
+        stdin=secondary,
+        stdout=secondary,
+        stderr=secondary,
+        env={**os.environ, "TERM": "xterm-256color"},
+        start_new_session=True,
+        preexec_fn=begin,
+    )
+    os.close(secondary)
+    seen = bytearray()
+
+    def until(wanted: bytes) -> None:
+        def came() -> bool:
+            seen.extend(os.read(primary, 65536))
+            return wanted in seen
+
+        wait_until(came, 30, f"{wanted!r}")
+
+    try:
+        until(b"\x1b[H")
+        os.write(primary, b"\x1a")
+        until(b"stopped: 148")
+        assert seen.rindex(b"\x1b[?1049l") > seen.rindex(b"\x1b[?1049h")
+        seen.clear()
+        os.write(primary, b"\n")
+        until(b"\x1b[?1049h")
+        until(b"\x1b[H")
+        os.write(primary, b"\x03")
+        until(b"ended: 0")
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(primary)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@
 
 const RETRY_MS = [200, 400, 800, 1500, 3000];
 const SILENT_MS = 4000; // the cockpit says something at least every second
+const TRY_AGAIN_LATER = 1013; // as many pages look as may
 
 function token() {
   const found = location.hash.match(/\bt(?:oken)?=([\w-]+)/);
@@ -47,13 +48,13 @@ export class Live extends EventTarget {
     socket.onmessage = event => {
       if (socket === this.socket) this.take(JSON.parse(event.data));
     };
-    socket.onclose = () => {
+    socket.onclose = ({ code }) => {
       if (socket !== this.socket) return;
       for (const resolve of this.answers.values()) resolve({ ok: false, text: "the connection to the cockpit has ended" });
       this.answers.clear();
       this.dispatchEvent(new Event("broken"));
       if (this.refused) return;
-      this.say("no connection", "bad");
+      this.say(code === TRY_AGAIN_LATER ? "too many pages look" : "no connection", "bad");
       this.timer = setTimeout(() => this.open(), RETRY_MS[Math.min(this.attempt++, RETRY_MS.length - 1)]);
     };
   }

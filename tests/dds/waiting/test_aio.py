@@ -11,7 +11,7 @@ import os
 
 import pytest
 
-from dds import DataReader, DataWriter, Topic, WaitSet
+from dds import DataReader, DataWriter, DDSException, Topic, WaitSet
 from tests.dds.test_sub import LONG
 
 
@@ -86,8 +86,9 @@ def test_no_descriptor_for_the_second_part_of_a_wait(ends, monkeypatch) -> None:
     async def fail_once() -> bytes:
         with monkeypatch.context() as patched:
             patched.setattr(os, "dup", dup)
-            with pytest.raises(OSError, match="Too many open files"):
+            with pytest.raises(DDSException, match=r"Too many open files.*ulimit -n") as caught:
                 await first()
+            assert caught.value.code == DDSException.DDS_RETCODE_OUT_OF_RESOURCES
         assert len(made) == 1 and not asyncio.get_running_loop().remove_reader(made[0])
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(made[0])

@@ -1,13 +1,18 @@
-"""Goal: errors say times as people read them. Method: texts of times of every size."""
+"""Goal: errors say times as people read them, and what runs out. Method: texts of many times; calls that fail."""
 
 from __future__ import annotations
 
+import errno
+import os
 import warnings
 
 import pytest
 
+import dds
+from dds.exceptions import translate
 from dds.internal import dds_infinity
 from dds.waiting.wake import Deadline, span_text, time_text
+from spindle.errors import NO_THREAD, NoResources
 
 
 @pytest.mark.parametrize(("ns", "text"), [
@@ -39,3 +44,26 @@ def test_a_time_that_was_computed_may_be_short() -> None:
             Deadline(999)
         with pytest.raises(TypeError):
             Deadline.in_ns(0.5)  # type: ignore[arg-type]
+
+
+def test_without_descriptors_a_wait_says_what_to_do(participant: dds.DomainParticipant,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raised OSError(24) and no more."""
+    def eventfd(*_: int) -> int:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    reader = dds.DataReader(participant, dds.Topic(participant, "t", bytes))
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "eventfd", eventfd)
+        for wait in (lambda: reader.take_one(timeout=dds.duration(seconds=1)), lambda: dds.WaitSet(participant)):
+            with pytest.raises(dds.DDSException, match=r"a wait needs descriptors.*ulimit -n") as caught:
+                wait()
+            assert caught.value.code == dds.DDSException.DDS_RETCODE_OUT_OF_RESOURCES
+    with pytest.raises(dds.DDSTimeout):
+        reader.take_one(timeout=dds.duration(milliseconds=1))
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENFILE, "too many"), NoResources("the node has no memory"),
+                                   MemoryError(), RuntimeError(NO_THREAD)])
+def test_what_runs_out_is_out_of_resources(error: Exception) -> None:
+    assert translate(error, "opening").code == dds.DDSException.DDS_RETCODE_OUT_OF_RESOURCES

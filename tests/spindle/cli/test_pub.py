@@ -6,13 +6,14 @@ Publishing to real nodes is in test_daemons.py.
 
 from __future__ import annotations
 
+import errno
 import io
 import itertools
 import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
@@ -166,3 +167,27 @@ def test_writers_offer_what_the_level_means(cli: Cli, node: StandInNode, level: 
     assert seen[0].is_writer and json.loads(seen[0].endpoint) == {"qos": policy}
     info = next(one for one in node.topics() if one.spec.name == f"new-{level}")
     assert info.spec.level.name.lower() == level
+
+
+def test_input_of_a_terminal_that_has_gone_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has an error for who reads at that moment, and an end for everybody later."""
+    def fails(number: int) -> Callable[[object], bytes]:
+        def read(_: object) -> bytes:
+            raise OSError(number, os.strerror(number))
+
+        return read
+
+    main, theirs = os.openpty()
+    try:
+        with os.fdopen(theirs) as terminal, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdin", terminal)
+            with pytest.raises(click.ClickException, match=r"another program.* file or a pipe"):
+                module._from_stdin(fails(errno.EIO))
+            os.close(main)
+            main = -1
+            assert module._from_stdin(fails(errno.EIO)) == b""
+            with pytest.raises(click.ClickException, match="Bad file descriptor"):
+                module._from_stdin(fails(errno.EBADF))
+    finally:
+        if main >= 0:
+            os.close(main)

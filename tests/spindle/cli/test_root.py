@@ -321,3 +321,12 @@ def test_an_output_that_is_full_is_named(what: str) -> None:
         done = subprocess.run([sys.executable, "-c", code], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60,
                               env={name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"})
     assert (done.returncode, done.stderr) == (1, "spindle: standard output: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["status", "daemon"])
+def test_a_wrong_value_of_the_environment_is_named_as_such(cli: Cli, monkeypatch: pytest.MonkeyPatch,
+                                                           command: str) -> None:
+    """It was said of an option that nobody had typed."""
+    monkeypatch.setenv("SPINDLE_NODE_ID", "two")
+    assert cli(command).err.startswith("spindle: $SPINDLE_NODE_ID: Invalid value for '-n' / '--node'")
+    assert cli(command, "--node", "three").err.startswith("spindle: Invalid value for '-n' / '--node'")

@@ -12,6 +12,7 @@ import pty
 import re
 import select
 import signal
+import subprocess
 import sys
 import termios
 import time
@@ -26,7 +27,7 @@ from spindle.cli.common import stopped_by_signals
 from spindle.cli.screen import ends
 from spindle.client import attach
 from spindle.group.topics import TopicSpec
-from tests.spindle.cli.support import Spawned, spawn
+from tests.spindle.cli.support import ROOT, Spawned, spawn
 from tests.spindle.daemons import daemons
 from tests.spindle.stand_in import StandInNode
 from tests.support import wait_until
@@ -41,6 +42,14 @@ class Terminal:
         self.seen = b""
 
     def spawn(self, *args: object, ignored: bool = False, **options: Any) -> Spawned:
+        return spawn(*args, **self._options(ignored, options))
+
+    def spawn_shell(self, script: str) -> Spawned:
+        """A shell with job control, in which $SPINDLE is the command."""
+        environment = {**os.environ, "SPINDLE": f"{sys.executable} -m spindle.cli"}
+        return Spawned(["sh", "-mc", script], cwd=ROOT, **self._options(False, {"env": environment}))
+
+    def _options(self, ignored: bool, more: dict[str, Any]) -> dict[str, Any]:
         def begin() -> None:
             import fcntl
 
@@ -48,8 +57,8 @@ class Terminal:
             if ignored:  # as nohup has it
                 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-        options = {"stdin": self.theirs, "stdout": self.theirs, "stderr": self.theirs, **options}
-        return spawn(*args, start_new_session=True, preexec_fn=begin, **options)
+        streams = {"stdin": self.theirs, "stdout": self.theirs, "stderr": self.theirs}
+        return {"start_new_session": True, "preexec_fn": begin, **streams, **more}
 
     def until(self, wanted: bytes) -> None:
         def came() -> bool:
@@ -109,6 +118,38 @@ def test_a_screen_that_is_ended_leaves_the_terminal_as_it_was(stand_in: StandInN
         assert terminal.ends(process) == 0
         terminal.until(b"\x1b[?1049l")  # back from the other screen
         assert termios.tcgetattr(terminal.theirs) == terminal.before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["top", "topics --watch"])
+def test_a_screen_that_is_stopped_gives_the_terminal_back(stand_in: StandInNode, terminal: Terminal,
+                                                          command: str) -> None:
+    """It left the shell on the other screen, without a cursor, and `fg` showed nothing."""
+    twice = 'echo "stopped: $?"; read answer; fg; echo "again: $?"; read answer; fg; echo "ended: $?"'
+    with terminal.spawn_shell(f"$SPINDLE {command} -i 60; {twice}") as shell:
+        for said in (b"stopped: 148", b"again: 148"):
+            terminal.until(b"q quits")
+            terminal.press(b"\x1a")
+            terminal.until(said)
+            assert terminal.seen.index(b"\x1b[?1049l") < terminal.seen.index(said)
+            assert termios.tcgetattr(terminal.theirs) == terminal.before
+            terminal.seen = b""
+            terminal.press(b"\n")
+        terminal.until(b"q quits")
+        terminal.press(b"q")
+        terminal.until(b"ended: 0")
+        assert terminal.ends(shell) == 0
+
+
+@pytest.mark.slow
+def test_a_screen_that_can_not_have_its_terminal_says_so(stand_in: StandInNode, terminal: Terminal) -> None:
+    """Goal: no internal error in the background of a shell that has ended. Method: a shell in a shell; it begins when
+    the inner one has gone."""
+    inner = "(while kill -0 $$; do sleep 0.01; done; exec $SPINDLE top) 2>&1 &"
+    with terminal.spawn_shell(f"sh -mc '{inner}'; read answer") as shell:
+        terminal.until(b"nobody can bring it to the front")
+        terminal.press(b"\n")
+        assert terminal.ends(shell) == 0
 
 
 def test_a_signal_that_comes_as_a_wait_begins_ends_it() -> None:
@@ -218,6 +259,29 @@ def test_publishing_and_printing_end_as_with_ctrl_c(runtime_dir: Path, terminal:
             terminal.until(b"published" if command[0] == "pub" else b"Ctrl-C ends")
             process.send_signal(number)
             assert terminal.ends(process) == 0
+
+
+@pytest.mark.slow
+def test_a_publisher_whose_terminal_goes_has_published_what_was_typed(runtime_dir: Path, terminal: Terminal) -> None:
+    """To who reads a terminal that goes, the kernel tells an end or an error, whichever comes first."""
+    with daemons(runtime_dir, 1), attach(runtime_dir=runtime_dir) as session:
+        session.declare_topic(TopicSpec("t"))
+        reader = session.open_reader("t", keep_all=True, from_history=False)
+        with terminal.spawn("pub", "t", ignored=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            terminal.press(b"typed\n")
+            assert reader.log.wait(20) and reader.log.take(10) == [b"typed"]
+            terminal.close()
+            assert terminal.ends(process) == 0
+
+
+@pytest.mark.slow
+def test_a_publisher_in_the_background_says_what_it_can_not_read(stand_in: StandInNode, terminal: Terminal) -> None:
+    """It said `[Errno 5] Input/output error`. (Where SIGTTIN isn't ignored, the shell says that it is stopped.)"""
+    stand_in.call(lambda: stand_in.declare_topic(TopicSpec("t")))
+    with terminal.spawn_shell('(trap "" TTIN; exec $SPINDLE pub t) & wait $!; echo "ended: $?"') as shell:
+        terminal.until(b"ended: 1")
+        assert terminal.ends(shell) == 0
+    assert b"it is a terminal that another program reads" in terminal.seen
 
 
 @pytest.mark.slow

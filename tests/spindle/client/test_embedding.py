@@ -6,6 +6,7 @@ ends, however it ends. Method: embedded nodes in this process, beside daemons, a
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import queue
@@ -189,3 +190,14 @@ def test_a_forked_child_does_not_keep_the_node_alive(runtime_dir: Path) -> None:
         finally:
             os.kill(child, signal.SIGKILL)
             process.stdout.close()
+
+
+def test_a_node_whose_thread_has_no_loop_says_why_at_once(runtime_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: nobody waits out the time for joining, nor is told that a node didn't come up in time, where it never
+    began: descriptors had run out, say."""
+    def new_loop() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("spindle.service.daemon.new_loop", new_loop)
+    with pytest.raises(OSError, match="Too many open files"):
+        embed(config=NodeConfig(join_timeout_s=3600))

@@ -48,7 +48,7 @@ class Socket:
 def server() -> Any:
     look = SimpleNamespace(version=1, number=1)
     return SimpleNamespace(
-        look=look, config=None, about=dict, encoded=lambda look, viewer, kind: STATE,
+        look=look, config=None, is_full=False, about=dict, encoded=lambda look, viewer, kind: STATE,
         entry=SimpleNamespace(viewer=lambda token, certificate: SimpleNamespace(name="somebody", acts=False)),
         actions=SimpleNamespace(records=False),
         observer=SimpleNamespace(happenings=SimpleNamespace(after=lambda number: [])))

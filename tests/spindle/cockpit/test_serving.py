@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from dds.idl import IdlStruct
 from dds.idl.annotations import key
 from dds.idl.types import int32
 from spindle.client import attach
+from spindle.cockpit.serving import BROWSERS_MAX, STRANGERS_MAX
 from spindle.errors import CastOut
 from spindle.group.levels import Level
 from spindle.group.topics import TopicSpec
@@ -464,6 +465,44 @@ def test_strangers_who_say_nothing_keep_nobody_out(runtime_dir: Path) -> None:
                 await seen.until(lambda: seen.members == [1], "who has the token is served")
             for one in silent:
                 await one.close()
+
+    with group(runtime_dir, 1) as (url, _):
+        run(look(url))
+
+
+@pytest.mark.slow
+def test_of_many_who_come_at_once_no_more_are_served_than_may_be(runtime_dir: Path) -> None:
+    """Goal: the limits hold for those who connect before any of them has said hello, as all pages do when a node is
+    back. Method: twice as many as may look, then as many as there are places, one more, and one in its place."""
+    async def look(url: str) -> None:
+        base, _, token = url.partition("/#token=")
+
+        async def hello(socket: aiohttp.ClientWebSocketResponse) -> aiohttp.WSMsgType:
+            with suppress(ConnectionError):
+                await socket.send_str(json.dumps({"hello": token}))
+            return (await socket.receive()).type
+
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            async def come(count: int) -> list[aiohttp.ClientWebSocketResponse]:
+                return [await session.ws_connect(f"{base}/live") for _ in range(count)]
+
+            first = await come(2 * BROWSERS_MAX)
+            types = await asyncio.gather(*map(hello, first))
+            assert types.count(aiohttp.WSMsgType.TEXT) == STRANGERS_MAX, "the oldest strangers have made room"
+            *others, last = await come(BROWSERS_MAX - STRANGERS_MAX)
+            assert set(await asyncio.gather(*map(hello, others))) == {aiohttp.WSMsgType.TEXT}
+            async with page(url):
+                assert await hello(last) is aiohttp.WSMsgType.CLOSE
+                assert last.close_code == aiohttp.WSCloseCode.TRY_AGAIN_LATER
+                with pytest.raises(aiohttp.WSServerHandshakeError, match="503"):
+                    await come(1)
+            await first[-1].close()  # which was open until now
+            while True:  # as a page tries it
+                with suppress(aiohttp.WSServerHandshakeError):
+                    (again,) = await come(1)
+                    break
+                await asyncio.sleep(0.01)
+            assert await hello(again) is aiohttp.WSMsgType.TEXT
 
     with group(runtime_dir, 1) as (url, _):
         run(look(url))

@@ -24,6 +24,12 @@ from spindle.errors import ConfigError
         ("[core]\nbusy_poll_us = true", ["[core] busy_poll_us = true", "0 to 1000000 us"]),
         ("[journal]\nfsync = 'often'", ['"group" or "never"']),
         ("[journal]\ndir = ''", ["[journal] dir", "a directory"]),
+        ("[node]\nruntime_dir = '~nobody-of-that-name/run'", ["home directory of ~nobody-of-that-name", "whole path"]),
+        ("[journal]\nfree_min = '" + "9" * 400 + "'", ["[journal] free_min"]),
+        ("[node]\nid = \"a\\nb\"", ["[node] id = 'a\\nb'"]),
+        ("[network]\ncontacts = [\"a\\nb:1\"]", ["'a\\nb:1' must be"]),
+        ("[access]\nusers = [\"a\\u0000\"]", ["[access] users", "list of names"]),
+        ("[access]\nrules = [{user = \"a\\u0000\"}]", ["must be a name"]),
         ("[node]\nid = 65536", ["[node] id = 65536", "1 to 65535"]),
         ("[node]\nid = -1", ["[node] id = -1"]),
         ('[node]\nname = "a\\u0007"', ["printable"]),
@@ -68,3 +74,24 @@ def test_file_errors(tmp_path: Path) -> None:
     (tmp_path / "latin.toml").write_bytes(b'[node]\nname = "\xe9"\n')
     with pytest.raises(ConfigError, match="not UTF-8"):
         load_config(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "above", "part"),
+    [
+        ("[node]\nruntime_dir = 3", {"runtime_dir": "/run/spindle"}, "[node] runtime_dir = 3: must be a directory"),
+        ("[node]\ndomain = 300", {"domain_id": 4}, "[node] domain = 300: must be 0 to 232"),
+        ("[log]\nlevel = 'loud'", {"log_level": "info"}, "[log] level"),
+    ],
+)
+def test_a_value_is_refused_that_something_stronger_replaces(text: str, above: dict[str, object], part: str) -> None:
+    """It would end the first start without the option."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "node.toml", above=above)
+    assert str(caught.value).startswith(f"node.toml: {part}")
+
+
+def test_what_only_fits_what_replaces_the_rest_is_taken() -> None:
+    """A file and an option together may be right where the file alone isn't."""
+    config = parse_config("[topics]\nlog_capacity = '128 KiB'", above={"log_hot": 65536, "default_size_max": 1024})
+    assert config.log_capacity == 128 * 1024

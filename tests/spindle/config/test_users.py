@@ -89,3 +89,9 @@ def test_the_users_of_this_host() -> None:
     name = next(line.split(":")[0] for line in Path("/etc/group").read_text().splitlines() if line)
     assert users.uid_of("root") == 0 and users.gid_of(name) is not None
     assert users.uid_of("nobody-of-that-name") is users.gid_of("nobody-of-that-name") is None
+
+
+def test_what_no_name_can_be_is_nobody() -> None:
+    """It ended the thread that asks, with a traceback."""
+    assert users._asked("user", "a\0b") is None
+    assert users._asked("group", "\ud800") is None
