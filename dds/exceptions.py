@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from spindle.errors import give_way
+from spindle.errors import give_way, shortage
 
 
 class DDSException(Exception):
@@ -130,6 +130,10 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
         return DDSTimeout(text)
     if isinstance(error, ConnectionError):
         return DDSNodeLost(text)
+    short = shortage(error, doing or "this")
+    if short is not None:
+        text = text if short is error else str(short)
+        return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, text)
     if isinstance(error, PermissionError):
         return DDSException(DDSException.DDS_RETCODE_NOT_ALLOWED_BY_SECURITY, text)
     if name == "MessageTooLarge":

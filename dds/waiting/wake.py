@@ -19,6 +19,9 @@ import warnings
 import weakref
 from collections.abc import Iterable
 
+from dds.exceptions import translate
+from spindle.errors import SpindleError, start_thread
+
 HARDLY_MEANT_NS = 1000  # no wait can be so short that one below this is of use
 _exiting = False
 
@@ -36,13 +39,27 @@ def park() -> None:
         threading.Event().wait()
 
 
+def start(thread: threading.Thread, what: str) -> None:
+    """Start it; `what` needs it. Raises DDSException (OUT_OF_RESOURCES) where no more may run."""
+    try:
+        start_thread(thread, what)
+    except SpindleError as error:
+        raise translate(error) from error
+
+
 class Waker:
-    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten."""
+    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten.
+
+    Raises DDSException (OUT_OF_RESOURCES) where the process may have no more descriptors.
+    """
 
     __slots__ = ("__weakref__", "fd")
 
     def __init__(self) -> None:
-        self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        try:
+            self.fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        except OSError as error:
+            raise translate(error, "waiting") from error
 
     def ring(self) -> None:
         if self.fd >= 0:
