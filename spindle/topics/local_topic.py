@@ -293,6 +293,7 @@ class LocalTopic:
             await self._append(self._history)
         if self._history_of is not None:
             return  # the next chunk starts it again
+        self._larges.say_absent(self.spec.name)
         if self._restoring:
             self.began_anew = self._table is None
             become(self.make_log(), self._table or TableState((0, 0)))
