@@ -190,6 +190,8 @@ def shortage(error: BaseException, what: str) -> NoResources | None:
         reason = os.strerror(error.errno)
     elif isinstance(error, MemoryError):
         advice, reason = "memory", str(error) or "no memory"
+    elif isinstance(error, ImportError) and str(error).endswith(os.strerror(errno.EMFILE)):
+        advice, reason = "descriptors", os.strerror(errno.EMFILE)  # a module that is loaded when it is needed
     elif isinstance(error, RuntimeError) and str(error) == NO_THREAD:
         advice, reason = "threads", "as many run as may"
     else:

@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 import pytest
 
+import dds.exceptions
 from spindle import errors
 from spindle.cli import root
 from spindle.cli.daemon import daemon
@@ -167,6 +168,20 @@ def test_unexpected_errors_are_named_as_defects(cli: Cli, monkeypatch: pytest.Mo
     result = cli("status")
     assert result.code == root.EXIT_INTERNAL
     assert "internal error: RuntimeError: odd" in result.err and "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["at the node", "a module"])
+def test_what_runs_out_has_its_exit_code(cli: Cli, monkeypatch: pytest.MonkeyPatch, loaded: bool) -> None:
+    """Also of commands that work with participants, and where a module is loaded when it is needed."""
+    def short(*_: object) -> None:
+        if loaded:
+            raise ImportError("reader.so: cannot open shared object file: Too many open files")
+        raise dds.exceptions.translate(error) from error
+
+    error = errors.NoResources("no descriptor is left (ulimit -n)")
+    monkeypatch.setattr("spindle.cli.common.Target.attach", short)
+    result = cli("status")
+    assert result.code == 15 and "ulimit -n" in result.err and "internal error" not in result.err
 
 
 def test_bytes_that_are_no_text_are_a_mistake_of_who_calls(stand_in: StandInNode, cli: Cli, runtime_dir: Path) -> None:

@@ -186,7 +186,24 @@ def test_a_topic_that_can_t_be_opened_is_tried_again(node: dds.DomainParticipant
             recorder._opening.settle((), LONG_S)
             recorder.take_up()
         assert set(recorder.tracks) == {"late"} and sorted(asked) == ["late"] * 3 + ["secret"] and written
+        assert not recorder.lacking, "what may not be read is no lack"
     writer.close()
     said = capsys.readouterr().err
     assert said.count("late is not recorded: no descriptor is left") == 1 and said.count("secret is not recorded") == 1
     assert said.count("late is recorded from now on") == 1
+
+
+def test_a_recording_that_lacks_topics_to_the_end_says_so(
+        cli: Cli, node: dds.DomainParticipant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: nobody takes it for whole. Method: one of two topics can't be opened, for lack of descriptors."""
+    opened = Recorder._reader
+
+    def reader(self: Recorder, session: Any, info: Any, **more: Any) -> Any:
+        if info.spec.name == "short":
+            raise NoResources("no descriptor is left")
+        return opened(self, session, info, **more)
+
+    monkeypatch.setattr(Recorder, "_reader", reader)
+    written = [dds.DataWriter(node, dds.Topic(node, name, bytes)) for name in ("short", "other")]
+    result = cli("record", "*", "-o", tmp_path / "r.mcap", "--duration", "1")
+    assert result.code == 1 and written and "nothing of short is recorded: no descriptor is left" in result.err
