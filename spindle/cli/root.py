@@ -253,14 +253,12 @@ def _invoke(args: list[str]) -> Any:
 
 def _explained(error: Exception) -> tuple[str, int]:
     """Text and exit code of an exception that came out of a command."""
-    from spindle.errors import NoResources, SpindleError, shortage
+    from spindle.errors import SpindleError, shortage
 
     if isinstance(error, SpindleError):
         return str(error), error.exit_code
     if not isinstance(error, BlockingIOError) and (short := shortage(error, "this command")) is not None:
         return str(short), short.exit_code
-    if _is_of(error, "dds.exceptions") and shortage(error.__cause__ or error, "") is not None:
-        return str(error), NoResources.exit_code
     if any(kind.__name__ == "CoreError" for kind in type(error).__mro__):
         return str(error), EXIT_FAILED
     if isinstance(error, OSError):
@@ -271,11 +269,6 @@ def _explained(error: Exception) -> tuple[str, int]:
         return f"{error.object[:40]!r} is no text in UTF-8", EXIT_USAGE
     text = f"internal error: {type(error).__name__}: {error} (--debug shows where; please report it)"
     return text, EXIT_INTERNAL
-
-
-def _is_of(error: Exception, module: str) -> bool:
-    """True if its class is defined there, whether that is imported or not."""
-    return type(error).__module__ == module
 
 
 def _is_of_output(error: OSError) -> bool:

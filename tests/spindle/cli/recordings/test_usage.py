@@ -15,6 +15,7 @@ import dds
 from dds.idl import make_idl_struct
 from spindle.cli.common import Target
 from spindle.cli.recordings.recorder import Recorder
+from spindle.client import Session
 from spindle.errors import AccessDenied, NoResources
 from spindle.journal.recording import RecordingWriter
 from tests.spindle.cli.recordings.programs import played, recording, written
@@ -207,3 +208,13 @@ def test_a_recording_that_lacks_topics_to_the_end_says_so(
     written = [dds.DataWriter(node, dds.Topic(node, name, bytes)) for name in ("short", "other")]
     result = cli("record", "*", "-o", tmp_path / "r.mcap", "--duration", "1")
     assert result.code == 1 and written and "nothing of short is recorded: no descriptor is left" in result.err
+
+
+def test_a_replay_that_lacks_descriptors_has_the_exit_code_of_that(
+        cli: Cli, node: dds.DomainParticipant, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise NoResources("no descriptor is left (ulimit -n)")
+
+    monkeypatch.setattr(Session, "open_writer", short)
+    result = cli("replay", file, "--bytes")
+    assert result.code == 15 and "no descriptor is left" in result.err and "DDS_RETCODE" not in result.err
