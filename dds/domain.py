@@ -134,14 +134,20 @@ class DomainParticipant(Participant):
             session = attaching()
         except Exception as error:
             raise way.refusal(error) from error
-        self._runtime = Runtime(
-            session, functools.partial(way.release, domain_id), None if reattach is False else attaching, patience_s)
-        self._closer = self._runtime.close
-        self._enter(None, own, listener)
-        self._runtime.participant = weakref.ref(self)
+        release = functools.partial(way.release, domain_id)
         try:
+            self._runtime = Runtime(session, release, None if reattach is False else attaching, patience_s)
+        except BaseException:
+            release(session)
+            raise
+        try:
+            self._closer = self._runtime.close
+            self._enter(None, own, listener)
+            self._runtime.participant = weakref.ref(self)
             with self._runtime.asking("announcing the participant"):
                 self._runtime.directory.announce(ITSELF, PARTICIPANT, "", encode_qos(own))
+            if reattach is not False or listener is not None:
+                self._runtime.watch()
         except BaseException:
             self._open = False
             self._runtime.close()
@@ -149,8 +155,6 @@ class DomainParticipant(Participant):
         _participants.add(self)
         _close_at_exit()
         _warn_of_other_settings()
-        if reattach is not False or listener is not None:
-            self._runtime.watch()
 
     def _guid(self) -> bytes:
         return self._runtime.known_guid_of(ITSELF)

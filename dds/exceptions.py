@@ -123,9 +123,6 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
     if isinstance(error, DDSException):
         return error
     give_way(error)
-    short = shortage(error, doing or "this")
-    if short is not None and short is not error:
-        return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, str(short))
     name = type(error).__name__
     said = str(error) or name
     text = said if not doing or said.startswith(doing) else f"{doing}: {said}"
@@ -133,13 +130,17 @@ def translate(error: BaseException, doing: str = "") -> DDSException:
         return DDSTimeout(text)
     if isinstance(error, ConnectionError):
         return DDSNodeLost(text)
+    short = shortage(error, doing or "this")
+    if short is not None:
+        text = text if short is error else str(short)
+        return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, text)
     if isinstance(error, PermissionError):
         return DDSException(DDSException.DDS_RETCODE_NOT_ALLOWED_BY_SECURITY, text)
     if name == "MessageTooLarge":
         return DDSSampleTooLarge(text)
     if name == "TopicMismatch":
         return DDSException(DDSException.DDS_RETCODE_INCONSISTENT_POLICY, text)
-    if name in ("TopicLimit", "NoResources"):
+    if name == "TopicLimit":
         return DDSException(DDSException.DDS_RETCODE_OUT_OF_RESOURCES, text)
     if isinstance(error, ValueError):
         return DDSException(DDSException.DDS_RETCODE_BAD_PARAMETER, text)

@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import TYPE_CHECKING
 
 # The base is the core's, so that its own errors (a dead node, a full ring) are caught with all others.
 from spindle_core.errors import ForkedChild as ForkedChild
 from spindle_core.errors import NodeGone as NodeGone
 from spindle_core.errors import SpindleError
+
+if TYPE_CHECKING:
+    import threading
 
 
 class ConfigError(SpindleError, ValueError):
@@ -186,12 +190,22 @@ def shortage(error: BaseException, what: str) -> NoResources | None:
         reason = os.strerror(error.errno)
     elif isinstance(error, MemoryError):
         advice, reason = "memory", str(error) or "no memory"
+    elif isinstance(error, ImportError) and str(error).endswith(os.strerror(errno.EMFILE)):
+        advice, reason = "descriptors", os.strerror(errno.EMFILE)  # a module that is loaded when it is needed
     elif isinstance(error, RuntimeError) and str(error) == NO_THREAD:
         advice, reason = "threads", "as many run as may"
     else:
         return None
     limits = _LIMITS[advice]
     return NoResources(f"{what} needs {advice} that this process cannot get: {reason} ({limits})")
+
+
+def start_thread(thread: threading.Thread, what: str) -> None:
+    """Start it; `what` needs it. Raises NoResources where no more may run."""
+    try:
+        thread.start()
+    except Exception as error:
+        raise shortage(error, what) or error from error
 
 
 KNOWN_EVERYWHERE = (__name__, SpindleError.__module__)  # modules whose error classes both ends of a connection have

@@ -346,8 +346,12 @@ class Runtime:
     def _watch(self) -> None:
         if not self._watching:
             self._watching = True
-            with self.asking("watching the group"):
-                self._listen(self.session)
+            try:
+                with self.asking("watching the group"):
+                    self._listen(self.session)
+            except BaseException:
+                self._watching = False
+                raise
 
     def watch(self) -> None:
         """Hear of the node's end, and of what happens in the group."""

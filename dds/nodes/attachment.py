@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dds.exceptions import DDSException, DDSNodeLost, forked, translate
 from dds.status import NodeState, NodeStatus
+from spindle.errors import NoResources, start_thread
 from spindle.locks import Condition, Latch
 
 if TYPE_CHECKING:
@@ -154,13 +155,18 @@ class Attachment:
             self.status.text = str(session.end_error or f"node {session.node_id} has stopped or died")
             self.status.state = NodeState.LOST if self._again is None else NodeState.REATTACHING
             if self._again is not None and self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="dds reattaching", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="dds reattaching", daemon=True)
+                try:
+                    start_thread(thread, "looking for another node")
+                    self._thread = thread
+                except NoResources as error:
+                    self.status.state = NodeState.LOST
+                    self.status.text = f"{self.status.text}; and {error}"
             self.changed.notify_all()
         self._endpoints.node_changed(lost=True)
         self._told_of = session
         self._endpoints.wake_watchers()
-        if self._again is None:
+        if self.status.state is NodeState.LOST:
             self._wake()
 
     def turned(self, text: str) -> None:
@@ -240,7 +246,7 @@ class Attachment:
     def _move(self, links: list[Link], session: Session) -> list[Link]:
         """Returns those for which the node lacks something that it may have later. Raises ConnectionError,
         TimeoutError."""
-        from spindle.errors import JournalError, NoResources
+        from spindle.errors import JournalError
 
         lacking = []
         known: dict[str, Any] = {one.spec.name: one.spec for one in session.topics()}

@@ -16,6 +16,7 @@ from dds.internal import SampleInfo
 from dds.readers.fast_way import ANY, sample_count
 from dds.readers.kept import rank
 from dds.readers.reader import ReaderCore
+from dds.readers.source import UNREADABLE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -180,10 +181,13 @@ class BatchWay(ReaderCore):
             self._look_for_refused()
 
     def _take_block(self, n: int) -> Block | None:
-        intake = self._intake
-        if intake.instances is None:
-            return self._source.log.take_block(n)
-        return self._source.log.take_block(n, intake.instances.table, intake.learn, self._live_info)
+        instances, source = self._intake.instances, self._source
+        try:
+            if instances is None:
+                return source.log.take_block(n)
+            return source.log.take_block(n, instances.table, self._intake.learn, self._live_info)
+        except UNREADABLE as error:
+            raise source.refusal(error) from None
 
     def _copied_batch(self, n: int) -> Batch:
         self._fill(n)

@@ -13,8 +13,9 @@ from typing import Any
 from dds.exceptions import DDSException, undecodable
 from dds.filters.content import Content
 from dds.readers.reader_qos import ReaderByQos
+from dds.readers.source import REFUSALS
 from dds.status import InstanceState, SampleState, ViewState
-from spindle.errors import ForkedChild, of_signal
+from spindle.errors import of_signal
 
 ANY = SampleState.Any | ViewState.Any | InstanceState.Any
 UNREAD = SampleState.NotRead | ViewState.Any | InstanceState.Any
@@ -77,7 +78,8 @@ class FastWay(ReaderByQos):
                 if not samples and self._intake.before:
                     return self._take_behind(n)
             self._consumed += len(samples)
-        except (ForkedChild, ValueError) as error:
+        except REFUSALS as error:
+            self._put_back(samples)
             if log is not self._source.log:  # another thread has gone on in the next one meanwhile
                 return self._take_fast(n)
             raise self._source.refusal(error) from None
@@ -114,7 +116,7 @@ class FastWay(ReaderByQos):
                     return self._search(n, ANY, None, None, True)
                 try:
                     self._take_decoded(pending, samples)
-                except (ForkedChild, ValueError) as error:
+                except REFUSALS as error:
                     raise source.refusal(error) from None
                 self._look_for_lost()
                 self._consumed += len(samples)

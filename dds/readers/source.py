@@ -24,10 +24,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from dds.exceptions import DDSException, DDSNodeLost, closed
+from dds.exceptions import DDSException, DDSNodeLost, closed, translate
 from dds.status import ReattachedStatus
 from dds.waiting.wake import Hub, Waker, park, wait_readable
-from spindle.errors import ForkedChild
+from spindle.errors import ForkedChild, SpindleError
 
 if TYPE_CHECKING:
     from dds.internal import SampleInfo
@@ -121,6 +121,12 @@ class NodesLog(Protocol):
     def continued(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+# What a log raises besides ValueError, where the bytes of a large sample can't be had: its node doesn't answer, say, or
+# this process may have no more descriptors or memory.
+UNREADABLE = (SpindleError, OSError, MemoryError)
+REFUSALS = (ValueError, *UNREADABLE)
 
 
 class Taker(Protocol):
@@ -238,7 +244,7 @@ class LogSource:
         log = self.log
         try:
             pairs = log.take_pairs(n, in_place=True, into=into)
-        except (ForkedChild, ValueError) as error:
+        except REFUSALS as error:
             raise self.refusal(error) from None
         if pairs and self._before_lost + log.lost != self._seen_lost:
             self._seen_lost = self._before_lost + log.lost
@@ -408,13 +414,16 @@ class LogSource:
 
     # --- the end
 
-    def refusal(self, error: ForkedChild | ValueError) -> DDSException:
-        """What to raise where the log refuses: after a fork(), for a closed reader, while a batch is open."""
+    def refusal(self, error: Exception) -> DDSException:
+        """What to raise where the log refuses: after a fork(), for a closed reader, while a batch is open, or where the
+        bytes of a large sample can't be had (yet)."""
         if isinstance(error, ForkedChild):
             return DDSNodeLost(str(error))
         taker = self._taker()
         if taker is None or not taker._open:
             return closed(repr(taker))
+        if isinstance(error, UNREADABLE):
+            return translate(error, f"a sample of topic {self._topic!r}")
         return DDSException(DDSException.DDS_RETCODE_PRECONDITION_NOT_MET, f"{taker!r}: {error}")
 
     def change(self, endpoint: bytes) -> None:

@@ -39,7 +39,7 @@ from dds.rpc.topics import close_ends
 from dds.sub import DataReader, Subscriber
 from dds.topic import Topic
 from dds.util import duration
-from dds.waiting.wake import Deadline, span_text
+from dds.waiting.wake import Deadline, span_text, start
 from spindle.locks import Condition, Taking
 
 SLOTS_MAX = 1024
@@ -95,7 +95,11 @@ class Driver:
         self._reads_anew = False  # entries may be missing, and another reader is to be opened
         self._news_due_ns: int | None = None  # see _wait_for_news()
         self._peers = Peers(self._reader, self._writer, "replica")
-        self._pump: Pump[Entry] = Pump(participant, f"dds replica of {name}", self._reader, [self._writer], self)
+        try:
+            self._pump: Pump[Entry] = Pump(participant, f"dds replica of {name}", self._reader, [self._writer], self)
+        except BaseException:
+            close_ends(self._reader, self._writer)
+            raise
         self._to_write: queue.SimpleQueue[Entry | Again | None] = queue.SimpleQueue()
         self._scribe = threading.Thread(target=self._write_all, name=f"dds entries of {name}", daemon=True)
 
@@ -105,9 +109,14 @@ class Driver:
         return reader
 
     def start(self) -> None:
-        self._have_written(self._conduct.join())
-        self._scribe.start()
-        self._pump.start()
+        """DDSException where no more threads may run; it is closed then."""
+        try:
+            start(self._scribe, self._scribe.name)
+            self._have_written(self._conduct.join())
+            self._pump.start()
+        except BaseException:
+            self.pump_ended(closed(f"the replica of {self.name!r}"))
+            raise
 
     def wait_live(self, timeout_ns: int) -> None:
         """Raises StateLost, DDSTimeout, or why it has ended."""

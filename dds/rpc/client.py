@@ -43,7 +43,7 @@ from dds.rpc.pump import Pump
 from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
-from dds.waiting.wake import Deadline, check_positive, check_timeout, park
+from dds.waiting.wake import Deadline, check_positive, check_timeout, park, start
 from spindle.locks import Condition
 
 if TYPE_CHECKING:
@@ -200,15 +200,24 @@ class _Core:
             close_ends(self._reader)
             raise
         self._peers = Peers(self._reader, self._writer, "server")
-        self._pump: Pump[Reply] = Pump(
-            participant, f"dds client of {interface.name}", self._reader, [self._writer], self)
+        try:
+            self._pump: Pump[Reply] = Pump(
+                participant, f"dds client of {interface.name}", self._reader, [self._writer], self)
+        except BaseException:
+            close_ends(self._reader, self._writer)
+            raise
         self._set_aside: collections.deque[Reply] = collections.deque(maxlen=calls_max)
         self._to_send: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
         self._sender: threading.Thread | None = None
 
     def start(self) -> None:
+        """DDSException where no more threads may run; it is closed then."""
         self.statuses_changed()  # servers that are there are known before the first call
-        self._pump.start()
+        try:
+            self._pump.start()
+        except BaseException:
+            self.pump_ended(closed(f"the client of {self._interface.name!r}"))
+            raise
 
     # --- the program
 
@@ -303,26 +312,36 @@ class _Core:
                 self._settle(self._calls.uncertain, "the node of this program went away", keep=call)
 
     def _hand_over(self, calls: list[Call]) -> None:
-        """Have the sender's thread send them. It may have to wait for room in the topic; nobody else must."""
-        if self._sender is None:
-            with self._lock:
-                if self._sender is None:
-                    self._sender = threading.Thread(
-                        target=self._send_all, name=f"dds sender of {self._interface.name}", daemon=True)
-                    self._sender.start()
+        """Have the sender's thread send them. It may have to wait for room in the topic; nobody else must. Where no
+        more threads may run, those who wait for these calls are told."""
+        try:
+            if self._sender is None:
+                with self._lock:
+                    if self._sender is None:
+                        sender = threading.Thread(
+                            target=self._send_all, name=f"dds sender of {self._interface.name}", daemon=True)
+                        start(sender, sender.name)
+                        self._sender = sender
+        except DDSException as error:
+            for call in calls:
+                self._not_sent(call, error)
+            return
         for call in calls:
             self._to_send.put(call)
+
+    def _not_sent(self, call: Call, error: Exception) -> None:
+        with self._lock:
+            self._calls.drop(call)
+            waiting = self._futures.pop(call, None)
+        if waiting is not None:
+            settle(waiting[0], error, None)
 
     def _send_all(self) -> None:
         while (call := self._to_send.get()) is not None:
             try:
                 self._write(call)
             except Exception as error:
-                with self._lock:
-                    self._calls.drop(call)
-                    waiting = self._futures.pop(call, None)
-                if waiting is not None:
-                    settle(waiting[0], error, None)
+                self._not_sent(call, error)
 
     # --- what comes, on the pump's thread
 

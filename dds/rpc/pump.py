@@ -19,11 +19,13 @@ from dds.internal import dds_infinity
 from dds.readers.fast_way import ANY
 from dds.status import DDSStatus
 from dds.sub import DataReader
-from dds.waiting.wake import Deadline
+from dds.waiting.wake import Deadline, start
 
 T = TypeVar("T")
 
 TAKEN = 256  # samples at a time
+AGAIN_NS = 200_000_000  # between two tries to take what can't be had yet
+PASSING = (DDSException.DDS_RETCODE_OUT_OF_RESOURCES, DDSException.DDS_RETCODE_TIMEOUT)  # of take(): tried again
 STATUSES = (DDSStatus.PublicationMatched | DDSStatus.SubscriptionMatched | DDSStatus.SampleLost
             | DDSStatus.LivelinessLost)
 
@@ -66,11 +68,18 @@ class Pump(Generic[T]):
         self._paused = False
         self._missed = 0
         self._stopping = False
+        self._again_ns: int | None = None  # paused until then: what is next could not be had
+        self._is_short = False  # so it was the last time, and that has been said
         self._due_ns: int | None = None  # when it will look at the time by itself; None = wake it to have it look
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """DDSException where no more threads may run; it is over then."""
+        try:
+            start(self._thread, self._thread.name)
+        except BaseException:
+            self._close()
+            raise
 
     def read(self, reader: DataReader[T]) -> None:
         """Another reader of the topic takes the place of the present one. On the pump's thread."""
@@ -131,17 +140,22 @@ class Pump(Generic[T]):
             log.exception("%s has ended by a defect", self._thread.name)
             error = DDSException(DDSException.DDS_RETCODE_ERROR,
                                  f"topic {self._topic!r}: {self._thread.name} has ended by a defect: {failed!r}")
-        for one in (self._waitset, self._guard, self._unread):
-            one.close()
+        self._close()
         owner = self._owner
         del self._owner  # it knows us: in a ring, what it has closed would keep its descriptors
         owner.pump_ended(error)
 
+    def _close(self) -> None:
+        for one in (self._waitset, self._guard, self._unread):
+            one.close()
+
     def _turn(self) -> None:
         self._due_ns = None  # before the owner looks: what it is given from now on may be too late for that
         due_ns = self._due_ns = self._owner.time_passed(time.monotonic_ns())
-        self._waitset._wait(Deadline.in_ns(dds_infinity if due_ns is None else due_ns - time.monotonic_ns()))
-        if self._guard.take() and self._paused:
+        wake_ns = min((at for at in (due_ns, self._again_ns) if at is not None), default=None)
+        self._waitset._wait(Deadline.in_ns(dds_infinity if wake_ns is None else wake_ns - time.monotonic_ns()))
+        is_again = self._again_ns is not None and time.monotonic_ns() >= self._again_ns
+        if (self._guard.take() or is_again) and self._paused:
             self._pause(False)
         changed = 0
         for one in self._watched:
@@ -162,17 +176,31 @@ class Pump(Generic[T]):
         else:
             self._waitset.attach(self._unread)
         self._paused = paused
+        self._again_ns = None
 
     def _take(self) -> list[T]:
         try:
-            return self._reader.take(TAKEN)
+            samples = self._reader.take(TAKEN)
         except DDSNodeLost:
             raise
         except DDSException as error:
-            if error.code != DDSException.DDS_RETCODE_ERROR:
+            if error.code in PASSING:
+                self._try_later(error)
+            elif error.code != DDSException.DDS_RETCODE_ERROR:
                 raise
-            log.debug("%s", error)
+            else:
+                log.debug("%s", error)
             return []
+        self._is_short = False
+        return samples
+
+    def _try_later(self, error: DDSException) -> None:
+        """What is next stays where it is. The program may have more descriptors or memory in a moment."""
+        if not self._is_short:
+            self._is_short = True
+            log.warning("%s goes on later: %s", self._thread.name, error)
+        self._pause(True)
+        self._again_ns = time.monotonic_ns() + AGAIN_NS
 
 
 __all__ = ["Owner", "Pump"]

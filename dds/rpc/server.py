@@ -29,7 +29,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from dds.entity import Participant
-from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, DDSUnacknowledged, forked
+from dds.exceptions import DDSException, DDSSampleTooLarge, DDSTimeout, DDSUnacknowledged, closed, forked, translate
 from dds.rpc.futures import Outcome
 from dds.rpc.interface import Operation, text_of
 from dds.rpc.messages import ID_BYTES, NOBODY, Announcement, Code, Reply, Request
@@ -40,7 +40,7 @@ from dds.rpc.service import service_of
 from dds.rpc.topics import ServiceTopics, close_ends
 from dds.util import duration
 from dds.waiting.deadlines import Arrivals
-from dds.waiting.wake import Deadline
+from dds.waiting.wake import Deadline, start
 from spindle.locks import Condition
 
 if TYPE_CHECKING:
@@ -119,8 +119,6 @@ class Server:
             raise
         self._arrivals = Arrivals(same_clock=not self._reader._runtime.is_remote)
         self._peers = Peers(self._reader, self._writer, "client")
-        self._pump: Pump[Request] = Pump(
-            participant, f"dds server of {self._interface.name}", self._reader, [self._writer], self)
         self._workers = [threading.Thread(target=self._work, name=f"dds worker of {self._interface.name}", daemon=True)
                          for _ in range(workers)]
         self._loop = loop
@@ -129,11 +127,18 @@ class Server:
         self._stops_loop = False  # coroutines that are left are cancelled
         self._replies: queue.SimpleQueue[tuple[Job, Reply, Future[None]] | None] = queue.SimpleQueue()
         self._replier: threading.Thread | None = None
-        if self._coroutines:
-            self._start_loop()
-        for one in self._workers:
-            one.start()
-        self._pump.start()
+        try:
+            self._pump: Pump[Request] = Pump(
+                participant, f"dds server of {self._interface.name}", self._reader, [self._writer], self)
+            if self._coroutines:
+                self._start_loop()
+            for one in self._workers:
+                start(one, one.name)
+            self._pump.start()
+        except BaseException:
+            self._closing = True  # it was never there: nothing is to be said of its end
+            self.pump_ended(closed(f"the server of {self._interface.name!r}"))
+            raise
 
     def close(self) -> None:
         """End it: calls that wait are refused, those that are being carried out get their replies. Idempotent.
@@ -388,12 +393,19 @@ class Server:
     def _start_loop(self) -> None:
         self._replier = threading.Thread(
             target=self._send_replies, name=f"dds replies of {self._interface.name}", daemon=True)
-        self._replier.start()
+        start(self._replier, self._replier.name)
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._loop_thread = threading.Thread(
-                target=self._run_loop, name=f"dds loop of {self._interface.name}", daemon=True)
-            self._loop_thread.start()
+            thread = threading.Thread(target=self._run_loop, name=f"dds loop of {self._interface.name}", daemon=True)
+            try:
+                loop = self._loop = asyncio.new_event_loop()
+            except OSError as error:
+                raise translate(error, thread.name) from error
+            try:
+                start(thread, thread.name)
+            except BaseException:
+                loop.close()
+                raise
+            self._loop_thread = thread
 
     def _end_loop(self) -> None:
         """The threads of coroutine methods end, once they have sent the replies that there are. Idempotent."""

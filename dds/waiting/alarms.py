@@ -13,6 +13,7 @@ import time
 import weakref
 from typing import Protocol
 
+from dds.waiting.wake import start
 from spindle.locks import Condition
 
 NEVER = float("inf")
@@ -38,7 +39,7 @@ class Alarms:
         self._stopping = False
 
     def add(self, timed: Timed) -> None:
-        """Ask it at once, and from then on when it says. Twice is once."""
+        """Ask it at once, and from then on when it says. Twice is once. DDSException where no more threads may run."""
         self.look(timed)
 
     def look(self, timed: Timed) -> None:
@@ -49,8 +50,9 @@ class Alarms:
             self._timed[id(timed)] = weakref.ref(timed)
             self._at[id(timed)] = 0.0
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                start(thread, "what happens because time passes")
+                self._thread = thread
             self._changed.notify()
 
     def stop(self) -> None:

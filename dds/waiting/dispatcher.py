@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from dds.exceptions import DDSException
 from dds.listener import CALLBACKS
-from dds.waiting.wake import Hub, Waker, wait_readable
+from dds.waiting.wake import Hub, Waker, start, wait_readable
 
 if TYPE_CHECKING:
     from dds.contracts import AnEntity, AReader
@@ -52,21 +52,28 @@ class Dispatcher:
         self._stopping = False
 
     def post(self, entity: AnEntity, name: str) -> None:
-        """Call `name` for `entity` soon, if somebody listens. One call for all posts that wait."""
+        """Call `name` for `entity` soon, if somebody listens. One call for all posts that wait. Where no more threads
+        may run, it waits for the next post that can start one: what has happened goes on for everybody else."""
         with self._lock:
             if self._stopping:
                 return
             self._pending[entity._ref, name] = weakref.ref(entity)
-            self._start()
+            try:
+                self._start()
+            except DDSException as error:
+                import logging
+
+                logging.getLogger("dds").error("%s of %r can't be called yet: %s", name, entity, error)
+                return
         self._waker.ring()
 
     def watch(self, reader: AReader) -> None:
-        """Announce the data of `reader` from now on."""
+        """Announce the data of `reader` from now on. DDSException where no more threads may run."""
         with self._lock:
             if self._stopping or reader._ref in self._watched:
                 return
-            self._watched[reader._ref] = _Watched(reader)
             self._start()
+            self._watched[reader._ref] = _Watched(reader)
         reader._hub.join(self._waker)
         self._waker.ring()
 
@@ -80,8 +87,9 @@ class Dispatcher:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+            start(thread, "a listener")
+            self._thread = thread
 
     def stop(self) -> None:
         """No more callbacks; waits for one that runs, unless called from it. Idempotent."""

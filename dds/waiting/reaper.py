@@ -19,6 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
+from dds.waiting import wake
 from spindle.locks import Latch
 
 FLUSH_S = 10.0  # how long flush() waits; longer than closing should ever take
@@ -82,7 +83,7 @@ def start() -> None:
     global _thread
     if _thread is None:
         thread = threading.Thread(target=_run, name="dds closing", daemon=True)
-        thread.start()
+        wake.start(thread, "an entity")
         _thread = thread
 
 

@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Iterable
 
 from dds.exceptions import translate
+from spindle.errors import SpindleError, start_thread
 
 HARDLY_MEANT_NS = 1000  # no wait can be so short that one below this is of use
 _exiting = False
@@ -38,9 +39,19 @@ def park() -> None:
         threading.Event().wait()
 
 
+def start(thread: threading.Thread, what: str) -> None:
+    """Start it; `what` needs it. Raises DDSException (OUT_OF_RESOURCES) where no more may run."""
+    try:
+        start_thread(thread, what)
+    except SpindleError as error:
+        raise translate(error) from error
+
+
 class Waker:
-    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten. Making one raises
-    DDSException (OUT_OF_RESOURCES) where there are no descriptors left."""
+    """An eventfd. `ring()` from any thread; readable until `clear()`. Closed when forgotten.
+
+    Raises DDSException (OUT_OF_RESOURCES) where the process may have no more descriptors.
+    """
 
     __slots__ = ("__weakref__", "fd")
 

@@ -92,6 +92,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
                     progress()
                 lost, refused, seen = recorder.lost, recorder.refused, len(recorder.topics)
                 untold, left_out, unopened = sorted(recorder.untold), recorder.left_out, recorder.unopened
+                lacking = {**recorder.lacking, **dict.fromkeys(unopened, UNOPENED)}
             writer.close({"lost": str(sum(lost.values())), **{f"lost.{name}": str(n) for name, n in lost.items()}})
         finally:
             writer.abandon()
@@ -99,7 +100,7 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
     if as_json:
         print_json({"file": str(out), "messages": writer.messages, "topics": seen, "bytes": writer.bytes,
                     "size": writer.size, "seconds": round(seconds, 3), "lost": lost,
-                    "left_out": {**left_out, **dict.fromkeys(unopened, UNOPENED)}})
+                    "left_out": {**left_out, **lacking}})
     else:
         note(f"{writer.messages:,} messages of {seen} topics ({bytes_text(writer.bytes)}) in {duration_text(seconds)}, "
              f"written to {out}")
@@ -111,9 +112,9 @@ def record(target: Target, topics: tuple[str, ...], out: Path, force: bool, dura
         note(f"{refused:,} messages that no writer of this version sends are left out")
     for name, why in left_out.items():
         note(f"{name} is not recorded any more since its node has gone away: {why}")
-    for name in unopened:
-        note(f"{name} is not recorded: {UNOPENED}")
-    return 1 if lost or left_out or unopened else 0
+    for name, why in lacking.items():
+        note(f"nothing of {name} is recorded: {why}" if name not in unopened else f"{name} is not recorded: {why}")
+    return 1 if lost or left_out or lacking else 0
 
 
 def shower(lines: Iterator[str]) -> Callable[[], None]:

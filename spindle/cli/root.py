@@ -263,10 +263,12 @@ def _invoke(args: list[str]) -> Any:
 
 def _explained(error: Exception) -> tuple[str, int]:
     """Text and exit code of an exception that came out of a command."""
-    from spindle.errors import SpindleError
+    from spindle.errors import SpindleError, shortage
 
     if isinstance(error, SpindleError):
         return str(error), error.exit_code
+    if not isinstance(error, BlockingIOError) and (short := shortage(error, "this command")) is not None:
+        return str(short), short.exit_code
     if any(kind.__name__ == "CoreError" for kind in type(error).__mro__):
         return str(error), EXIT_FAILED
     if isinstance(error, OSError):

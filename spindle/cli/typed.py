@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from spindle.cli.common import Target, note, put, time_text
-from spindle.errors import NodeStopped, TopicMismatch
+from spindle.errors import NodeStopped, NoResources, TopicMismatch, shortage
 from spindle.locks import Latch
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ def participant(target: Target, session: Session, name: str, reattach: bool = Fa
     except dds.DDSNodeLost as error:
         raise NodeStopped(error.msg) from error
     except dds.DDSException as error:
+        if shortage(error.__cause__ or error, "") is not None:
+            raise NoResources(error.msg) from error
         raise click.ClickException(str(error)) from error
 
 

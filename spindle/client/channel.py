@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
-from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire
+from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire, start_thread
 from spindle.group.events import GONE, MISSED, Event
 from spindle.locks import Condition, Latch
 from spindle.transport.frames import no_room
@@ -406,11 +406,13 @@ class Dispatcher:
         self._thread: threading.Thread | None = None
 
     def add(self, callback: Callable[[Event], None]) -> None:
+        """Call it for each event from now on. Raises NoResources."""
         with self._changed:
-            self._callbacks += (callback,)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                start_thread(thread, "hearing of events")
+                self._thread = thread
+            self._callbacks += (callback,)
 
     def put(self, event: Event) -> None:
         with self._changed:

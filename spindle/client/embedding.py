@@ -15,7 +15,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from spindle.errors import NodeStopped, SpindleError
+from spindle.errors import NodeStopped, SpindleError, start_thread
 from spindle.locks import Latch
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class EmbeddedNode:
 
     def start(self) -> None:
         """Start the node; returns once it is a member of its group. Raises what stopped it otherwise."""
-        self._thread.start()
+        start_thread(self._thread, "a node in this process")
         if not self._ready.wait(self.config.join_timeout_s + START_MARGIN_S):
             self.stop()
             raise NodeStopped("the embedded node did not come up in time; run with log level debug to see why")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from spindle.client.nodes import is_edge
 from spindle.client.remote_link import Link, open_link
-from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeStopped, ProtocolMismatch, SpindleError
+from spindle.errors import AccessDenied, ConfigError, NoDaemon, NodeStopped, NoResources, ProtocolMismatch, SpindleError
 from spindle.proto import relay_pb2 as rb
 from spindle.transport.names import HostNames
 
@@ -58,7 +58,7 @@ class Finder:
                 else:
                     self._next = number
                     return link
-        for kind in (AccessDenied, ProtocolMismatch, ConfigError, NodeStopped):
+        for kind in (AccessDenied, ProtocolMismatch, ConfigError, NoResources, NodeStopped):
             for problem in problems:
                 if isinstance(problem, kind):
                     raise problem

@@ -34,7 +34,7 @@ from spindle.client.remote_larges import AGAIN_S, ASK_MS
 from spindle.client.remote_link import Link
 from spindle.client.remote_notices import RemoteNotices
 from spindle.client.remote_requests import REQUEST_TIMEOUT_S, SILENCE_S, RemoteRequests
-from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError
+from spindle.errors import NodeStopped, ProtocolMismatch, SpindleError, TopicUnknown, WireError, start_thread
 from spindle.group.codec import event_from_wire, spec_to_wire, topic_from_wire
 from spindle.group.events import GONE, MISSED, TURNED, Event
 from spindle.locks import Latch
@@ -79,7 +79,7 @@ class RemoteChannel(RemoteRequests):
         _channels.add(self)
 
     def start(self, timeout_s: float) -> None:
-        """Attaches to the first node that serves. Raises why none does."""
+        """Attaches to the first node that serves. Raises why none does, NoResources; it is closed then."""
         deadline = time.monotonic() + timeout_s
         pause_s = PAUSE_S
         while True:
@@ -91,8 +91,12 @@ class RemoteChannel(RemoteRequests):
                 if not isinstance(error, NodeStopped) or time.monotonic() + pause_s > deadline:
                     raise
                 time.sleep(pause_s)
-        self._keeper.start()
-        self._pumper.start()
+        try:
+            for one in (self._keeper, self._pumper):
+                start_thread(one, f"a connection to {self._link}")
+        except BaseException:
+            self.close()
+            raise
 
     # --- events
 
@@ -511,7 +515,8 @@ class RemoteChannel(RemoteRequests):
         elif threading.current_thread() not in (self._keeper, self._pumper):
             self._keeper.join(THREAD_END_S)
             self.bell.ring()
-            self._pumper.join(THREAD_END_S)
+            if self._pumper.ident is not None:  # else start() could not start it
+                self._pumper.join(THREAD_END_S)
         self._dispatcher.finish()
         self._dispatcher.join(THREAD_END_S)
 

@@ -497,6 +497,7 @@ class Session:
 
         The callback may use the session. One that is slow delays the others, and loses events after a while (MISSED).
         Ask for the present state after adding the listener: an event may repeat what that says, but nothing is missed.
+        Raises NoResources.
         """
         from spindle.proto import attach_pb2 as pb
 

@@ -74,6 +74,7 @@ class LargeSamples:
         self._held: dict[int, tuple[WriterPort, int]] = {}
         self._brought: dict[int, tuple[str, int]] = {}  # topic and sender of those from other nodes, by id
         self._bringing: dict[int, tuple[str, int, asyncio.Task[None]]] = {}  # topic and sender
+        self._absent: dict[str, tuple[int, int, str]] = {}  # of histories: how many, their bytes, the last why
         self._missed: set[int] = set()  # those that could not be had so far, and of which the log says so
         self._sweep: asyncio.TimerHandle | None = None
         self._sweep_s = SWEEP_SOON_S
@@ -445,8 +446,17 @@ class LargeSamples:
                 raise short from error
             if isinstance(error, SampleMissing) and not error.refused and not last:
                 raise
-            LOG.warning("topic %r: a large sample of %d bytes of its history can't be had: %s", topic, size, error)
+            count, total, _ = self._absent.get(topic, (0, 0, ""))
+            self._absent[topic] = count + 1, total + size, str(error)
             return False
+
+    def say_absent(self, topic: str) -> None:
+        """A history is in: one word on all large samples in it that can't be had."""
+        count, size, why = self._absent.pop(topic, (0, 0, ""))
+        if count:
+            LOG.warning("topic %r: nobody gives %d large samples of its history (%d bytes), and readers count them as "
+                        "lost: [topics] large_capacity bounds how many bytes are kept. Of the last one: %s",
+                        topic, count, size, why)
 
     # --- for readers
 

@@ -207,8 +207,7 @@ class LocalTopic:
         """The history is another member's table, of which this is known beside the messages. Takes effect when all of
         it is here, with filled()."""
         self._table = table
-        log = self.make_log()
-        log.say_time(max(table.said_ns, log.said_ns))  # which may be later by now, and isn't taken back
+        (log := self.make_log()).say_time(max(table.said_ns, log.said_ns))  # that may be later by now
 
     def look_at_types(self) -> None:
         """Forgets types whose samples are not kept any more. What is kept of each key may be of any age."""
@@ -294,6 +293,7 @@ class LocalTopic:
             await self._append(self._history)
         if self._history_of is not None:
             return  # the next chunk starts it again
+        self._larges.say_absent(self.spec.name)
         if self._restoring:
             self.began_anew = self._table is None
             become(self.make_log(), self._table or TableState((0, 0)))

@@ -38,6 +38,7 @@ from dds.idl.annotations import key
 from dds.idl.types import float32, sequence, uint8
 from spindle.large import memory
 from tests.dds.test_sub import LONG
+from tests.spindle.daemons import daemons
 from tests.spindle.edge.edges import edge_of
 from tests.spindle.hosts import hosts
 from tests.support import wait_until
@@ -554,3 +555,27 @@ def test_what_was_in_doubt_is_given_back(group) -> None:
         assert [len(one) for one in found] == sizes[-len(found):]
         assert all(one == one[:1] * len(one) for one in found)
         assert len(take(reader)[0]) == sizes[0]
+
+
+def test_a_node_says_once_that_a_history_lacks_large_samples(runtime_dir) -> None:
+    """Goal: the log of a node that comes late has one line for all that the others have let go of, not one for each.
+
+    Method: a node whose topics keep two megabytes of large samples gives its history to another one.
+    """
+    qos = Qos(Policy.Reliability.Reliable(LONG), Policy.Durability.TransientLocal, Policy.History.KeepAll)
+    with (daemons(runtime_dir, 2, ("--set", 'topics.large_capacity="2 MB"')) as nodes,
+          DomainParticipant(node_id=1) as here, DomainParticipant(node_id=2) as there):
+        topic = Topic(here, "t", bytes, qos)
+        reader, writer = DataReader(here, topic, qos), DataWriter(here, topic, qos)
+        for number in range(9):
+            writer.write(bytes([number]) * 600_000)
+            assert reader.take_one(timeout=LONG)[0] == number
+        late = DataReader(there, Topic(there, "t", bytes, qos), qos)
+        writer.write(b"end")
+        got = [late.take_one(timeout=LONG)]
+        while got[-1] != b"end":
+            got.append(late.take_one(timeout=LONG))
+        lost = late.get_sample_lost_status().total_count
+        assert 0 < lost == 10 - len(got)
+        said = wait_until(lambda: [one for one in nodes[1].log.splitlines() if "of its history" in one])
+        assert len(said) == 1 and f"nobody gives {lost} large samples" in said[0] and "large_capacity" in said[0]

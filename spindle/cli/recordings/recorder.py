@@ -126,6 +126,13 @@ class Recorder:
         return [name for name in self._opening.names() if name not in self.tracks and name not in self._refused]
 
     @property
+    def lacking(self) -> dict[str, str]:
+        """Topics of which nothing was recorded, as they could not be opened to the end, each with the reason; without
+        those that this program may not read."""
+        return {name: str(error) for name, error in self._refused.items()
+                if name not in self.tracks and self._may_be_opened(name)}
+
+    @property
     def refused(self) -> int:
         """Messages that made no sense."""
         return sum(track.contents.refused for track in self.tracks.values())

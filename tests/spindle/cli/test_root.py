@@ -169,6 +169,16 @@ def test_unexpected_errors_are_named_as_defects(cli: Cli, monkeypatch: pytest.Mo
     assert "internal error: RuntimeError: odd" in result.err and "Traceback" not in result.err
 
 
+def test_a_module_that_can_not_be_loaded_for_lack_of_descriptors_is_no_defect(
+        cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object) -> None:
+        raise ImportError("reader.so: cannot open shared object file: Too many open files")
+
+    monkeypatch.setattr("spindle.cli.common.Target.attach", short)
+    result = cli("status")
+    assert result.code == 15 and "ulimit -n" in result.err and "internal error" not in result.err
+
+
 def test_bytes_that_are_no_text_are_a_mistake_of_who_calls(stand_in: StandInNode, cli: Cli, runtime_dir: Path) -> None:
     for words in (["typeof", "\udcfc"], ["pub", "\udcfc", "x"]):
         result = cli(*words, "--runtime-dir", str(runtime_dir))

@@ -267,6 +267,8 @@ def test_what_python_says_when_there_is_no_thread() -> None:
                          text=True, timeout=30, check=False)
     assert run.stdout == f"{NO_THREAD}\n", run
     assert shortage(RuntimeError("another one"), "x") is None
+    not_loaded = ImportError("reader.so: cannot open shared object file: Too many open files")
+    assert "descriptors" in str(shortage(not_loaded, "x")) and shortage(ImportError("no such module"), "x") is None
 
 
 @with_group
