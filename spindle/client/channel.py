@@ -14,14 +14,15 @@ Rules:
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
+import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from spindle.errors import ConnectionEnded, NodeStopped, SpindleError, error_from_wire, start_thread
@@ -44,32 +45,64 @@ class Port(Protocol):
     def mark_gone(self) -> None: ...
 
 
-_closings: ContextVar[list[Callable[[], None]] | None] = ContextVar("spindle_closings", default=None)
-"""What closes again what `whole_or_closed()` of the calling thread has had opened; None outside of any."""
-
-
-@contextlib.contextmanager
-def whole_or_closed() -> Iterator[None]:
+class whole_or_closed:
     """All ports of nodes that this thread opens within it are closed again if it is left by an exception: also by one
-    of a signal's handler, which may come between an answer and the object that is made of it."""
-    before = _closings.get()
-    closings: list[Callable[[], None]] = [] if before is None else before  # whoever is around this runs them as well
-    begun = len(closings)
-    try:
-        _closings.set(closings)
-        yield
-        _closings.set(before)  # interrupted here, too, nobody has what was opened
-    except BaseException:
-        _closings.set(before)
-        for close in closings[begun:]:
-            close()
-        del closings[begun:]
-        raise
+    of a signal's handler, which may come between an answer and the object that is made of it.
+
+    Such a handler may also raise as it is entered or left, and then nothing is called any more. So what is noted as the
+    present one is believed only while somebody has it, and is within it: what others open later is no matter of it.
+    """
+
+    __slots__ = ("__weakref__", "_before", "_frame", "closings")
+
+    def __init__(self) -> None:
+        self.closings: list[Callable[[], None]] = []  # what closes again what was opened
+        self._before: weakref.ref[whole_or_closed] | None = None
+        self._frame = 0  # identity of the frame that is within it: a traceback that still has this has that, too
+
+    def __enter__(self) -> None:
+        self._frame = id(sys._getframe(1))
+        self._before = _present.get()
+        _present.set(weakref.ref(self))
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        _present.set(self._before)
+        if kind is not None:
+            self._close()
+            return
+        around = closings_within()
+        if around is not None:
+            around += self.closings  # whoever is around this runs them as well
+        self.closings = []
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing() and hasattr(self, "closings"):  # else making it was interrupted
+            self._close()
+
+    def _close(self) -> None:
+        while self.closings:
+            self.closings[-1]()
+            self.closings.pop()
+
+    def is_around(self) -> bool:
+        """The caller is within it."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and id(frame) != self._frame:
+            frame = frame.f_back
+        return frame is not None
+
+
+_present: ContextVar[weakref.ref[whole_or_closed] | None] = ContextVar("spindle_whole_or_closed", default=None)
 
 
 def closings_within() -> list[Callable[[], None]] | None:
-    """Where to note what closes again what this thread asks for now: as `whole_or_closed()` wants it, if at all."""
-    return _closings.get()
+    """Where to note what closes again what this thread asks for now: as `whole_or_closed` wants it, if at all."""
+    present = _present.get()
+    while present is not None and (one := present()) is not None:
+        if one.is_around():
+            return one.closings
+        present = one._before
+    return None
 
 
 class Call:

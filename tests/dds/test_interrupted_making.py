@@ -11,6 +11,7 @@ import gc
 import pytest
 
 from dds import DataReader, DataWriter, DDSException, DomainParticipant, Policy, Publisher, Qos, Topic
+from spindle.client.channel import closings_within
 from tests.interrupts import Alarm, interrupted_everywhere
 from tests.spindle.hosts import hosts
 from tests.support import descriptors_before, open_descriptors, wait_until
@@ -63,6 +64,7 @@ def test_what_is_not_made_is_not_open(at_node, kind):
 
     assert interrupted_everywhere(act, look, Alarm) > 200
     made.pop().close()
+    assert closings_within() is None  # nothing that this thread opens from now on is kept for something that is over
     gc.collect()
     wait_until(lambda: open_at_node(at_node) == [([], [])])
     # Python can't keep what a call returned where a handler raises right behind it: a few of some hundred.

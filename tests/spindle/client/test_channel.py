@@ -5,6 +5,7 @@ Method: a stand-in for the node, or a bare socket pair in its place.
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import threading
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from spindle.client import attach
+from spindle.client.channel import closings_within, whole_or_closed
 from spindle.errors import NoResources
 from spindle.group.topics import TopicSpec
 from spindle.proto import attach_pb2 as pb
@@ -144,3 +146,57 @@ def test_what_a_request_has_opened_for_nobody_is_closed(runtime_dir: Path) -> No
         for port in opened:
             session._channel.post_close(port)
         wait_until(lambda: not other.topics()[0].senders)
+
+
+# --- what is opened in vain
+
+class Opening:
+    """A program's function that opens things; what closes them again notes their names."""
+
+    def __init__(self) -> None:
+        self.closed: list[str] = []
+
+    def open(self, name: str) -> None:
+        noted = closings_within()
+        if noted is not None:
+            noted.append(lambda: self.closed.append(name))
+
+    def two(self, fail: bool) -> None:
+        with whole_or_closed():
+            self.open("one")
+            with whole_or_closed():
+                self.open("two")
+            if fail:
+                raise ValueError
+
+
+def test_what_was_opened_before_an_error_is_closed() -> None:
+    opening = Opening()
+    opening.two(False)
+    opening.open("outside")
+    assert opening.closed == [] and closings_within() is None
+    with pytest.raises(ValueError):
+        opening.two(True)
+    assert sorted(opening.closed) == ["one", "two"] and closings_within() is None
+
+
+def test_an_interruption_anywhere_closes_what_was_opened_and_nothing_else() -> None:
+    """Goal: also where a signal's handler raises as it is entered or left, and whoever has the error keeps it, what is
+    opened later is not closed with it, nor kept for it. Method: interruptions at every place; errors that are kept."""
+    kept: list[BaseException] = []
+    opening = Opening()
+
+    def check(error: BaseException) -> None:
+        kept.append(error)
+        opening.closed.clear()
+        assert closings_within() is None
+        opening.two(False)
+        with whole_or_closed():
+            opening.open("later")
+        assert opening.closed == []
+
+    assert interrupted_everywhere(lambda: opening.two(False), check) > 10
+    opening.closed.clear()
+    kept.clear()
+    gc.collect()
+    assert "later" not in opening.closed
