@@ -133,6 +133,7 @@ class Timekeeper:
             return LOOK_S
         left_s = (due_ns - now_ns) / NS + place * TURN_S if due_ns else LOOK_S
         if timing.doubted and takes_back:
+            self._doubts.pop(name, None)
             left_s = self._say(name, local, 0, now_ns)
         elif left_s <= 0:
             left_s = self._say(name, local, due_ns, now_ns if takes_back else max(now_ns, timing.said_ns))

@@ -255,6 +255,8 @@ def test_a_clock_that_is_set_right_while_what_it_said_is_doubted_is_heard_of(nod
     first.ahead_ns = 3600 * S
     first.writes_at(first.now_ns - 3600 * S, 1.0)
     first.look()
+    first.pass_time(AGAIN_S / 2)
+    assert first.local.timing.doubted  # as long as before, though it is the second time
     first.pass_time(2 * AGAIN_S)
     assert not first.local.timing.doubted  # so the next message rings again
     first.ahead_ns = 0
